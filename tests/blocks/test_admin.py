@@ -19,7 +19,7 @@ from headwise.blocks.norm import LayerNorm
 from headwise.blocks.part import BuildContext
 from headwise.blocks.residual import PostNorm
 from headwise.blocks.stream import Context, Stream
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.load import load
 from headwise.experiment.run import resume, train_experiment
 
@@ -182,7 +182,7 @@ def experiment(tmp_path: Path) -> dict[str, Any]:
 
 
 def test_training_profiles_a_fresh_run_and_no_other(experiment: dict[str, Any], tmp_path: Path) -> None:
-    runs = [train_experiment(resolved(experiment), tmp_path / name)[0] for name in ("one", "two")]
+    runs = [train_experiment(parse_experiment(experiment), tmp_path / name)[0] for name in ("one", "two")]
     first, second = (load(run.path, which="last").model for run in runs)
     assert all(torch.equal(one, two) for one, two in zip(list_scales(first), list_scales(second), strict=True))
     encoder, decoder = list_scales(first.encoder), list_scales(first.decoder)

@@ -6,7 +6,7 @@ from io import StringIO
 import numpy as np
 import pytest
 
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.run import train_experiment
 
 
@@ -20,7 +20,7 @@ def run(tmp_path_factory):
                  "cache": str(folder / "cache")},
         "train": {"steps": 60, "batch_size": 16, "threads": 1, "schedule": {"lr": 0.01, "warmup": 5}},
     }  # fmt: skip
-    return train_experiment(resolved(experiment), folder / "runs")[0].path
+    return train_experiment(parse_experiment(experiment), folder / "runs")[0].path
 
 
 def test_fill_mask_prints_words_with_probabilities(headwise, run):

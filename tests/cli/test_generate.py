@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.load import load
 from headwise.experiment.run import train_experiment
 
@@ -24,7 +24,7 @@ def writers(tmp_path_factory):
     }
     runs = {}
     for name, (model, train) in models.items():
-        experiment = resolved({
+        experiment = parse_experiment({
             "name": name, "task": {"kind": "language-model", "context": 8}, "tokeniser": "bytes", "model": model,
             "data": {"train": str(folder / "text"), "format": "text", "cache": str(folder / "cache")},
             "train": {"threads": 1, **train},

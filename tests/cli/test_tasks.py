@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.run import train_experiment
 
 COUNTED = {"epochs": 1, "threads": 1}
@@ -36,7 +36,7 @@ def runs(tmp_path_factory):
         own = {"data": {}} | settings[task]
         valid = {} if task == "language-model" else {"valid": str(folder / task)}
         data = {"train": str(folder / task), "cache": str(folder / "cache"), **valid, **own["data"]}
-        experiment = resolved({"name": task, "task": task, **own, "data": data})
+        experiment = parse_experiment({"name": task, "task": task, **own, "data": data})
         found[task] = train_experiment(experiment, folder / "runs")[0].path
     return found
 

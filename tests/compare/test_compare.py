@@ -79,9 +79,9 @@ def test_runs_of_before_a_setting_came_are_used_and_those_of_another_default_are
 
 
 def test_a_changed_arm_runs_alone_and_a_failing_one_stops_nobody(result, config, runs):
-    changed = config.arm[1].changed(set={"model.wiring": "pre", "train.schedule.lr": 0.01})
-    broken = config.arm[1].changed(name="broken", set={"data.train": "nowhere.tsv"})
-    table = config.changed(arm=(config.arm[0], broken, changed), seeds=(1,))
+    changed = config.arm[1].replace(set={"model.wiring": "pre", "train.schedule.lr": 0.01})
+    broken = config.arm[1].replace(name="broken", set={"data.train": "nowhere.tsv"})
+    table = config.replace(arm=(config.arm[0], broken, changed), seeds=(1,))
     listed = {cell.name: cell for cell in build_cells(table, runs)}
     assert [cell.describe_state() for cell in listed.values()] == ["done", "to train", "to train"]
     board, before = Silent(), stamps(runs / "small" / "pre-1")
@@ -96,7 +96,7 @@ def test_a_changed_arm_runs_alone_and_a_failing_one_stops_nobody(result, config,
 
 
 def test_two_at_once_one_killed_and_resumed_end_as_one_after_the_other(result, config, tmp_path):
-    careful = config.changed(changes={"train": {"checkpoint_every": 4}}).select(seeds=[1])
+    careful = config.replace(changes={"train": {"checkpoint_every": 4}}).select(seeds=[1])
     post, pre = build_cells(careful, tmp_path)
     pool = WorkerPool(2, [], Silent())
 
@@ -118,7 +118,7 @@ def test_two_at_once_one_killed_and_resumed_end_as_one_after_the_other(result, c
 
 
 def test_a_worker_ends_when_its_parent_is_gone(config, tmp_path):
-    (cell,) = build_cells(config.changed(changes={"train": {"steps": 10**6}}).select(["pre"], [1]), tmp_path)
+    (cell,) = build_cells(config.replace(changes={"train": {"steps": 10**6}}).select(["pre"], [1]), tmp_path)
     command = [sys.executable, "-m", "headwise.compare.worker"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         process.stdin.write(cell.model_dump_json() + "\n")

@@ -8,7 +8,7 @@ def test_a_token_budget_is_exact_and_survives_a_stop(config: ComparisonConfig, t
     base = config.build_experiment(config.arm[1], seed=1)
 
     def budget(**changes):
-        return base.changed(train=base.train.changed(**{"steps": 0, "tokens": 1000, "log_every": 1000} | changes))
+        return base.replace(train=base.train.replace(**{"steps": 0, "tokens": 1000, "log_every": 1000} | changes))
 
     whole, result = train_experiment(budget(), tmp_path / "whole")
     tokens = whole.state["tokens"]

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 import headwise
 from headwise.catalog import CATALOG, MODELS
 from headwise.config.base import Config, Table, validate
-from headwise.config.suggestions import COUNTED, GUESSES, OF_KEYS, OF_NAMES, ROWS
+from headwise.config.suggestions import KEY_REMARKS, LABEL_COUNTS, NAME_REMARKS, ROWS, SUGGESTED_KEYS
 from headwise.errors import UserError
-from headwise.experiment.config import KINDS, Experiment, resolved
+from headwise.experiment.config import KINDS, Experiment, parse_experiment
 from headwise.tasks.tables import TASKS
 from headwise.train.config import TrainConfig
 
@@ -40,21 +40,21 @@ def holders(key: str) -> list[type[Config]]:
 
 def sentence(tables: dict[str, Any]) -> str:
     with pytest.raises(UserError) as told:
-        resolved({**WHOLE, **tables}, "own.toml")
+        parse_experiment({**WHOLE, **tables}, "own.toml")
     return str(told.value)
 
 
-@pytest.mark.parametrize("key", sorted({key for keys in GUESSES.values() for key in keys} | set(OF_KEYS)))
+@pytest.mark.parametrize("key", sorted({key for keys in SUGGESTED_KEYS.values() for key in keys} | set(KEY_REMARKS)))
 def test_every_key_that_is_named_exists(key):
     assert holders(key)
-    for kind in re.findall(r'with kind = "(\w+)"', OF_KEYS.get(key, "")):
+    for kind in re.findall(r'with kind = "(\w+)"', KEY_REMARKS.get(key, "")):
         assert kind in {cls.model_fields["kind"].default for cls in holders(key)}
 
 
 def test_a_name_has_one_row_and_remarks_are_about_names_and_keys_of_the_rows():
-    names = [name for row, _ in ROWS for name in row.split()] + [*COUNTED]
+    names = [name for row, _ in ROWS for name in row.split()] + [*LABEL_COUNTS]
     assert len(names) == len(set(names))
-    assert all(key in GUESSES[name] for name, remarks in OF_NAMES.items() for key in remarks)
+    assert all(key in SUGGESTED_KEYS[name] for name, remarks in NAME_REMARKS.items() for key in remarks)
 
 
 def written_in(place: str, name: str, model: str = "transformer") -> dict[str, Any]:
@@ -72,7 +72,7 @@ PLACES = ["", "model", "train", "decode", "task", "data", "train.schedule", "tra
 @pytest.mark.parametrize("place", PLACES)
 def test_every_name_is_told_in_every_table_with_its_key_and_table(place):
     count = 0
-    for name, keys in GUESSES.items():
+    for name, keys in SUGGESTED_KEYS.items():
         prefix = f"{place}." if place else ""
         if prefix + name in keys or holders(prefix + name):
             continue  # it is a key here, of one kind or another
@@ -94,7 +94,7 @@ def test_every_name_is_told_in_every_table_with_its_key_and_table(place):
 @pytest.mark.parametrize("kind", CATALOG)
 def test_a_model_is_told_only_keys_that_it_has(kind):
     config = CATALOG[kind].config
-    for name in GUESSES:
+    for name in SUGGESTED_KEYS:
         if name in config.known_keys():
             continue
         with pytest.raises(UserError) as told:
@@ -105,7 +105,7 @@ def test_a_model_is_told_only_keys_that_it_has(kind):
 
 @pytest.mark.parametrize("kind", TASKS.names)
 def test_at_the_top_a_task_is_told_only_keys_that_it_has(kind):
-    for name, keys in GUESSES.items():
+    for name, keys in SUGGESTED_KEYS.items():
         if any(key.startswith("task.") for key in keys):
             with pytest.raises(UserError) as told:
                 validate(Experiment, {"task": kind, **WHOLE, name: 1})
@@ -183,7 +183,7 @@ def test_built_by_name(name, settings, expected):
 
 
 def test_what_the_data_say_is_left_out():
-    for name in COUNTED:
+    for name in LABEL_COUNTS:
         assert "Headwise counts the labels of the data; leave it out" in sentence({"model": {name: 3}})
 
 
@@ -247,7 +247,7 @@ LACKING = [
 @pytest.mark.parametrize(("tables", "what", "remedy"), LACKING)
 def test_a_missing_table_is_told_with_what_to_write(tables, what, remedy):
     with pytest.raises(UserError) as told:
-        resolved(tables, "own.toml")
+        parse_experiment(tables, "own.toml")
     (line,) = [line for line in str(told.value).splitlines() if line.startswith(f"own.toml: {what}")]
     assert remedy in line and "field required" not in str(told.value)
     assert ("data: " in str(told.value)) == ("data" not in tables)

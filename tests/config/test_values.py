@@ -82,9 +82,9 @@ def test_values_are_frozen() -> None:
 
 def test_changes_make_a_checked_copy() -> None:
     config = TransformerConfig()
-    assert config.changed(width=256, norm="rms").norm == RMSNormConfig() and config.width == 512
+    assert config.replace(width=256, norm="rms").norm == RMSNormConfig() and config.width == 512
     with pytest.raises(ValidationError):
-        config.changed(dropout=1.0)
+        config.replace(dropout=1.0)
 
 
 MERGES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [

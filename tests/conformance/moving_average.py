@@ -26,7 +26,8 @@ class MovingAverage(Part):
 
     @property
     def properties(self) -> Properties:
-        return Properties(causal=True, steppable=True, joins=True)  # each row has its own mean, of one size
+        # each row has its own mean, of one size, which forgets
+        return Properties(causal=True, steppable=True, joins=True, unbounded=True)
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         gate, new = self.inner(stream.x).chunk(2, dim=-1)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.attention.multihead import CrossProjection, SelfProjection
 from headwise.catalog import CATALOG
-from headwise.experiment.config import Experiment, resolved
+from headwise.experiment.config import Experiment, parse_experiment
 from headwise.models.init_weights import list_projection_sizes
 from headwise.tasks import caption, classify_images, detect
 from headwise.tasks.base import Task
@@ -87,7 +87,7 @@ def corpus_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Experi
                 known[task] = make_images(task)
             else:
                 file, cache = str(folder / f"{task}.tsv"), str(folder / "cache")
-                data = experiment.data.changed(train=file, valid=file, cache=cache)
+                data = experiment.data.replace(train=file, valid=file, cache=cache)
                 prepared = TASKS[task].task_class.prepare(data, experiment.tokeniser)
                 known[task] = prepared.tokenisers, prepared.train
         return known[task]
@@ -122,12 +122,12 @@ def prepare_loss(
     reads = {"name": "scenes"} if task in OUTPUTS else {"train": "x", **MORE.get(task, {})}
     train = {"steps": 1, "batch_size": 8, "label_smoothing": label_smoothing}
     tables = {"task": task, "data": reads, "model": f"{name}-tiny", "train": train}
-    experiment = resolved(tables if task in OUTPUTS else {**tables, "tokeniser": "words"})
+    experiment = parse_experiment(tables if task in OUTPUTS else {**tables, "tokeniser": "words"})
     tokenisers, examples = corpus_of(task, experiment)
     learnt = experiment.create_task(tokenisers)
     torch.manual_seed(0)
     model = perturb_parameters(learnt.build(experiment.model)).float()
-    data = learnt.data(examples, 0, experiment.train)
+    data = learnt.build_batches(examples, 0, experiment.train)
     return learnt, model, [data.batch(numbers) for numbers in data.plan(0)[:2]]
 
 

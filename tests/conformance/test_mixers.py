@@ -68,6 +68,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "attention-window": {"score_mods": [{"kind": "window", "left": 1, "right": 1}]},
     "attention-hard": {"score_mods": ["hard"]},
     "attention-no-bias": {"qkv_bias": False},
+    "attention-segments": {"memory_length": 5},
     "rnn": {},
     "lstm": {},
     "lstm-both-ways": {"bidirectional": True},

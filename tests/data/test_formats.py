@@ -133,7 +133,7 @@ def test_text_is_cut_by_position_to_the_character(folder):
     assert list(corpus.train) == [("", expected[: int(n * 0.9)])]
     assert corpus.valid == [("", expected[int(n * 0.9) :])]
     assert corpus.test == []
-    three = load_corpus(data.changed(test_fraction=0.25))
+    three = load_corpus(data.replace(test_fraction=0.25))
     texts = [text for part in (three.train, three.valid, three.test) for _, text in part]
     assert [len(text) / n for text in texts] == pytest.approx([0.65, 0.1, 0.25], abs=0.002)
     assert "".join(texts) == expected
@@ -143,7 +143,7 @@ def test_text_with_given_parts(folder):
     root = folder({"book.txt": "ten signs!", "valid.txt": "other\n"})
     data = TextDataConfig(root=str(root), train="book.txt", valid="valid.txt", format="text")
     assert list(load_corpus(data).train) == [("", "ten signs!")]
-    held = load_corpus(data.changed(test_fraction=0.5))
+    held = load_corpus(data.replace(test_fraction=0.5))
     assert (list(held.train), held.valid, held.test) == ([("", "ten s")], [("", "other\n")], [("", "igns!")])
     with pytest.raises(UserError, match=r"book.txt: too short a text"):
         load_corpus(TextDataConfig(root=str(folder({"book.txt": "x"})), train="book.txt", format="text"))

@@ -8,7 +8,7 @@ from pathlib import Path
 SCRIPT = """
 import sys
 from pathlib import Path
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.run import train_experiment
 
 def peak():
@@ -22,7 +22,7 @@ for megabytes in (1, 12):
     with open(file, "w") as out:
         for number in range(megabytes):
             out.write(f"{number} {line}" * (2**20 // len(line)))
-    train_experiment(resolved({
+    train_experiment(parse_experiment({
         "task": {"kind": "language-model", "context": 256}, "tokeniser": "bytes",
         "data": {"train": str(file), "format": "text", "valid_fraction": 100 / file.stat().st_size, "cache": str(root)},
         "model": {"kind": "transformer-tiny"}, "train": {"steps": 1, "batch_size": 4, "threads": 1},

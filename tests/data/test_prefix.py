@@ -11,7 +11,7 @@ from headwise.errors import UserError
 def test_a_prefix_is_put_before_sources_and_does_not_change_the_split(tmp_path):
     (tmp_path / "pairs.tsv").write_text("".join(f"source {number}\ttarget {number}\n" for number in range(60)))
     data = TextDataConfig(train=str(tmp_path / "pairs.tsv"), valid_fraction=0.2, test_fraction=0.2)
-    plain, prefixed = load_corpus(data), load_corpus(data.changed(prefix="translate: "))
+    plain, prefixed = load_corpus(data), load_corpus(data.replace(prefix="translate: "))
     for part in ("train", "valid", "test"):
         ours, theirs = list(getattr(prefixed, part)), list(getattr(plain, part))
         assert ours == [(f"translate: {source}", target) for source, target in theirs] and ours

@@ -63,7 +63,7 @@ def test_cache_is_reused(data):
 def test_cache_key_depends_on_files_settings_and_tokenisers(data, tmp_path):
     prepare(data, LETTERS)
     assert len(list_cache(data)) == 6
-    prepare(data.changed(max_length=20), LETTERS)
+    prepare(data.replace(max_length=20), LETTERS)
     prepare(data, TOKENISERS.parse("bytes"))
     assert len(list_cache(data)) == 18
     pairs = tmp_path / "pairs.tsv"
@@ -107,13 +107,13 @@ def test_failed_build_leaves_nothing(data):
 
 def test_unusable_cache_folder(data, tmp_path):
     with pytest.raises(UserError, match=r"data.cache"):
-        prepare(data.changed(cache=str(tmp_path / "pairs.tsv")), LETTERS)
+        prepare(data.replace(cache=str(tmp_path / "pairs.tsv")), LETTERS)
 
 
 def test_given_tokenisers_override_the_config(data, tmp_path):
     first = prepare(data, LETTERS)
     first.tokenisers.save(tmp_path / "tokenizer.json")
-    other = data.changed(lowercase=False)
+    other = data.replace(lowercase=False)
     again = prepare(other, Tokenisers.load(tmp_path / "tokenizer.json"))
     assert np.array_equal(again.train.tokens, first.train.tokens)
 
@@ -128,7 +128,7 @@ def test_overlong_pairs_are_left_out_and_counted(data, tmp_path, caplog):
     assert "1 of" in caplog.text
     assert "data.max_length = 512" in caplog.text
     with pytest.raises(UserError, match=r"data.max_length: all \d+ pairs of the train part"):
-        prepare(data.changed(max_length=1), LETTERS)
+        prepare(data.replace(max_length=1), LETTERS)
 
 
 def test_large_vocabularies_get_wide_tokens(tmp_path):
@@ -144,7 +144,7 @@ def test_large_vocabularies_get_wide_tokens(tmp_path):
 def test_chunks_do_not_change_the_examples(data, monkeypatch, tmp_path):
     at_once = prepare(data, LETTERS).train
     monkeypatch.setattr(examples, "CHUNK_PAIRS", 7)
-    chunked = prepare(data.changed(cache=str(tmp_path / "other")), LETTERS).train
+    chunked = prepare(data.replace(cache=str(tmp_path / "other")), LETTERS).train
     assert np.array_equal(at_once.tokens, chunked.tokens)
     assert np.array_equal(at_once.bounds, chunked.bounds)
 

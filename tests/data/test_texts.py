@@ -134,7 +134,7 @@ def test_tokenisers_are_trained_on_a_sample_of_all_files(put, monkeypatch):
 def test_the_split_does_not_depend_on_the_sort_block(put, monkeypatch):
     root = put(a_txt="".join(f"line {i}\n" for i in range(500)))
     data = TextDataConfig(root=str(root), train="a.txt", format="lines", valid_size=10)
-    few = load_corpus(data.changed(test_fraction=0.001)).valid
+    few = load_corpus(data.replace(test_fraction=0.001)).valid
     assert len(few) == 10
     monkeypatch.setattr(corpora, "SORT_BLOCK", 7)
     valid = {text for _, text in load_corpus(data).valid}

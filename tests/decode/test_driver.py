@@ -25,7 +25,7 @@ SEARCHES = [
 )
 def test_a_source_does_not_depend_on_the_others(table_model, sources, config, tokens_per_batch):
     model = table_model(vocab=9, spread=2.5)
-    together = decode(model, sources, config.changed(tokens_per_batch=tokens_per_batch))
+    together = decode(model, sources, config.replace(tokens_per_batch=tokens_per_batch))
     assert together == [decode(model, [source], config)[0] for source in sources]
 
 

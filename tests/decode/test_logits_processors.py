@@ -48,7 +48,7 @@ def test_outputs_have_the_minimum_length_unless_the_maximum_is_smaller(table_mod
     model.table[:, 2] += 5  # ends are likely
     sources = [[3], [3] * 10]
     config = DecodeConfig(max_extra=2, min_length=6)
-    for way in (config, config.changed(beams=3), config.changed(temperature=1.0)):
+    for way in (config, config.replace(beams=3), config.replace(temperature=1.0)):
         assert [len(nbest[0].ids) for nbest in decode(model, sources, way)] == [3, 6]
 
 

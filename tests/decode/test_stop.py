@@ -79,7 +79,7 @@ def expected_text(tokeniser, prompt, ids, stop):
 def test_a_text_is_cut_before_the_first_stop_string(kind, prompt, text, stop):
     tokeniser = TOKENISERS[kind]
     prompt, ids = tokeniser.encode(prompt), tokeniser.encode(text)
-    config, model = GREEDY.changed(stop=stop), Reciter([ids], tokeniser.size)
+    config, model = GREEDY.replace(stop=stop), Reciter([ids], tokeniser.size)
     expected = expected_text(tokeniser, prompt, ids, stop)
     ((hypothesis,),) = decode(model, [prompt], config, tokeniser=tokeniser)
     assert decode_continuation(tokeniser, prompt, hypothesis.ids, stop) == expected
@@ -90,13 +90,13 @@ def test_a_text_is_cut_before_the_first_stop_string(kind, prompt, text, stop):
     assert shown == expected
 
 
-@pytest.mark.parametrize("config", [GREEDY, GREEDY.changed(beams=2), GREEDY.changed(temperature=1e-3, nbest=2)])
+@pytest.mark.parametrize("config", [GREEDY, GREEDY.replace(beams=2), GREEDY.replace(temperature=1e-3, nbest=2)])
 def test_rows_stop_independently(config):
     tokeniser = TOKENISERS["bytes"]
     texts = ["one. two", "no end", "three.", ". four"]
     model = Reciter([tokeniser.encode(text) for text in texts], tokeniser.size)
     prompts = [[100, 101], [100, 102], [100, 103], [100, 104]]
-    outputs = decode(model, prompts, config.changed(stop=[". ", "!"]), tokeniser=tokeniser)
+    outputs = decode(model, prompts, config.replace(stop=[". ", "!"]), tokeniser=tokeniser)
     texts = [decode_continuation(tokeniser, p, nbest[0].ids, [". "]) for p, nbest in zip(prompts, outputs, strict=True)]
     assert texts == ["one", "no end", "three.", ""]
     assert [len(nbest[0].ids) for nbest in outputs] == [5, 6, 6, 2]  # no token after the string was asked for
@@ -106,7 +106,7 @@ def test_rows_stop_independently(config):
 def test_a_stop_string_in_the_prompt_is_ignored():
     tokeniser = TOKENISERS["characters"]
     model = Reciter([tokeniser.encode("ba ab")], tokeniser.size)
-    ((hypothesis,),) = decode(model, [tokeniser.encode("ab")], GREEDY.changed(stop=["ab", "bb"]), tokeniser=tokeniser)
+    ((hypothesis,),) = decode(model, [tokeniser.encode("ab")], GREEDY.replace(stop=["ab", "bb"]), tokeniser=tokeniser)
     assert tokeniser.decode(hypothesis.ids) == "ba ab"
 
 

@@ -16,7 +16,7 @@ from headwise.decode.ensemble import Ensemble
 from headwise.decode.hypothesis import Hypothesis
 from headwise.decode.unk_replacement import align_unknown, replace_unknown
 from headwise.errors import UserError
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.inference.trained_model import TrainedModel
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.text.tokenisers import Tokenisers
@@ -46,7 +46,7 @@ def copier() -> EncoderDecoder:
 
 def build_trained_model(model: Any, **decode: Any) -> TrainedModel:
     tables = {"data": {"name": "demo"}, "model": {"kind": "luong-tiny"}, "train": {"steps": 1}, "decode": decode}
-    return TrainedModel(model, Tokenisers(WORDS, WORDS), resolved(tables))
+    return TrainedModel(model, Tokenisers(WORDS, WORDS), parse_experiment(tables))
 
 
 TEXTS = ["ein Zwergspitz sieht den Igel", "und Igel katze Lurch ball", "ein hund sieht eine katze"]

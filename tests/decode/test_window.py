@@ -49,7 +49,7 @@ def find_window(text, prompt):
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_each_token_depends_on_the_window_alone(positions, prompt):
     model = build_model(POSITIONS[positions])
-    ((hypothesis,),) = decode(model, [prompt], SEARCHES["greedy"].changed(context=CONTEXT))
+    ((hypothesis,),) = decode(model, [prompt], SEARCHES["greedy"].replace(context=CONTEXT))
     assert len(hypothesis.ids) == 30
     text = [BOS, *prompt]
     for token in hypothesis.ids:
@@ -64,7 +64,7 @@ def test_each_token_depends_on_the_window_alone(positions, prompt):
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_a_prompt_does_not_depend_on_the_others(positions, search):
-    model, config = build_model(POSITIONS[positions]), SEARCHES[search].changed(context=CONTEXT)
+    model, config = build_model(POSITIONS[positions]), SEARCHES[search].replace(context=CONTEXT)
     together = decode(model, PROMPTS, config)
     alone = [decode(model, [prompt], config)[0] for prompt in PROMPTS]
     assert [[h.ids for h in nbest] for nbest in together] == [[h.ids for h in nbest] for nbest in alone]
@@ -72,7 +72,7 @@ def test_a_prompt_does_not_depend_on_the_others(positions, search):
 
 
 def test_scores_of_beams_are_those_of_their_sentences():
-    model, config = build_model("rotary"), SEARCHES["beam"].changed(context=CONTEXT)
+    model, config = build_model("rotary"), SEARCHES["beam"].replace(context=CONTEXT)
     for hypothesis in decode(model, [PROMPTS[0]], config)[0]:
         assert len(hypothesis.ids) > CONTEXT
         text, total = [BOS, *PROMPTS[0]], 0.0
@@ -84,7 +84,7 @@ def test_scores_of_beams_are_those_of_their_sentences():
 
 
 def test_a_stream_gives_the_same_tokens():
-    model, config = build_model(POSITIONS["learned"]), SEARCHES["greedy"].changed(context=CONTEXT)
+    model, config = build_model(POSITIONS["learned"]), SEARCHES["greedy"].replace(context=CONTEXT)
     for prompt in PROMPTS:
         ((hypothesis,),) = decode(model, [prompt], config)
         assert tuple(stream(model, prompt, config)) == hypothesis.ids
@@ -92,7 +92,7 @@ def test_a_stream_gives_the_same_tokens():
 
 def test_an_ensemble_decodes_with_a_window():
     both = Ensemble([build_model("rotary"), build_model(POSITIONS["learned"], seed=4)]).eval()
-    ((hypothesis,),) = decode(both, [[5, 6]], SEARCHES["greedy"].changed(context=1000))  # its positions are fewer
+    ((hypothesis,),) = decode(both, [[5, 6]], SEARCHES["greedy"].replace(context=1000))  # its positions are fewer
     assert len(hypothesis.ids) == 30
 
 
@@ -105,7 +105,7 @@ def test_texts_that_fit_need_no_window():
 
 def test_dropout_is_off_while_decoding_and_restored_afterwards():
     model = build_model("rotary", dropout=0.5).train()
-    config = SEARCHES["greedy"].changed(context=CONTEXT)
+    config = SEARCHES["greedy"].replace(context=CONTEXT)
     assert decode(model, [[5]], config) == decode(model, [[5]], config)
     assert model.training and model.decoder.training
     model.eval()
@@ -118,12 +118,12 @@ def test_dropout_is_off_while_decoding_and_restored_afterwards():
     [("gpt2-tiny", 8), ("performer-tiny", 8), ("lstm-tiny", 0), ("transformer-xl-tiny", 0), ("ngram", 0)],
 )
 def test_recurrent_states_and_ngrams_need_no_window(tmp_path, kind, reach):
-    from headwise.experiment.config import resolved
+    from headwise.experiment.config import parse_experiment
     from headwise.experiment.run import train_experiment
 
     (tmp_path / "text").write_text("to be or not to be, that is the question\n" * 8)
     learns = {"steps": 1, "batch_size": 2} if kind != "ngram" else {"epochs": 1}
-    experiment = resolved({
+    experiment = parse_experiment({
         "name": "one", "task": {"kind": "language-model", "context": 8}, "tokeniser": "characters",
         "model": kind, "train": {"threads": 1, **learns},
         "data": {"train": str(tmp_path / "text"), "format": "text", "cache": str(tmp_path / "cache")},

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headwise import UserError
-from headwise.evaluate.agreement import f1_of, matthews, pearson, ranks, spearman
+from headwise.evaluate.agreement import label_f1, matthews, pearson, rank_values, spearman
 
 
 def test_matthews_of_two_labels_is_the_phi_coefficient() -> None:
@@ -28,7 +28,9 @@ def test_pearson_and_spearman_are_numpy_s() -> None:
     x = random.normal(size=200)
     y = x**3 + random.normal(size=200) + 1e6
     assert pearson(x.tolist(), y.tolist()).value == pytest.approx(100 * np.corrcoef(x, y)[0, 1])
-    assert spearman(x.tolist(), y.tolist()).value == pytest.approx(100 * np.corrcoef(ranks(x), ranks(y))[0, 1])
+    assert spearman(x.tolist(), y.tolist()).value == pytest.approx(
+        100 * np.corrcoef(rank_values(x), rank_values(y))[0, 1]
+    )
 
 
 def test_the_interval_covers_what_another_sample_would_give() -> None:
@@ -43,8 +45,8 @@ def test_the_interval_covers_what_another_sample_would_give() -> None:
 
 
 def test_f1_counts_one_label_alone() -> None:
-    assert f1_of("yes", ["no"] * 3, ["yes", "no", "no"]).value == 0
-    assert f1_of("yes", ["yes", "yes", "no"], ["yes", "no", "no"], resamples=0).value == pytest.approx(200 / 3)
+    assert label_f1("yes", ["no"] * 3, ["yes", "no", "no"]).value == 0
+    assert label_f1("yes", ["yes", "yes", "no"], ["yes", "no", "no"], resamples=0).value == pytest.approx(200 / 3)
 
 
 def test_references_that_are_all_equal_are_refused() -> None:

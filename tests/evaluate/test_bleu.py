@@ -8,7 +8,7 @@ from sacrebleu.metrics import BLEU
 
 from headwise.errors import UserError
 from headwise.evaluate import bleu, tokenised_bleu
-from headwise.evaluate.bleu import from_statistics
+from headwise.evaluate.bleu import bleu_from_statistics
 
 WORDS = ["Ein", "Mann", "mit", "einem", "orangefarbenen", "Hut", ",", "der", "etwas", "anstarrt", "."]
 
@@ -54,7 +54,7 @@ def test_vectorised_formula_equals_sacrebleu_also_where_it_smooths(seed: int) ->
     matches = [int(chance.integers(0, total + 1)) * int(chance.integers(0, 2)) for total in totals]
     reference = int(chance.integers(1, 15))
     theirs = BLEU.compute_bleu(list(matches), list(totals), length, reference, smooth_method="exp").score
-    ours = from_statistics(np.array([[*matches, *totals, length, reference]], dtype=float))[0]
+    ours = bleu_from_statistics(np.array([[*matches, *totals, length, reference]], dtype=float))[0]
     assert ours == pytest.approx(theirs, abs=1e-9)
 
 

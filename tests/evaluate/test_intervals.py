@@ -8,7 +8,7 @@ import pytest
 
 from headwise.errors import UserError
 from headwise.evaluate import Score, accuracy, perplexity
-from headwise.evaluate.bootstrap import interval
+from headwise.evaluate.bootstrap import bootstrap_interval
 
 
 def mean(sums: np.ndarray) -> np.ndarray:
@@ -17,7 +17,7 @@ def mean(sums: np.ndarray) -> np.ndarray:
 
 def test_interval_matches_the_normal_approximation() -> None:
     hits = np.arange(1000) < 300
-    low, high = interval(np.column_stack([hits, np.ones(1000)]), mean)
+    low, high = bootstrap_interval(np.column_stack([hits, np.ones(1000)]), mean)
     half = 1.96 * math.sqrt(0.3 * 0.7 / 1000)
     assert low == pytest.approx(0.3 - half, abs=0.004)
     assert high == pytest.approx(0.3 + half, abs=0.004)
@@ -28,15 +28,15 @@ def test_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     covered = 0
     for seed in range(200):
         sample = chance.exponential(size=80)
-        low, high = interval(np.column_stack([sample, np.ones(80)]), mean, resamples=200, seed=seed)
+        low, high = bootstrap_interval(np.column_stack([sample, np.ones(80)]), mean, resamples=200, seed=seed)
         covered += low <= 1 <= high
     assert 0.88 <= covered / 200 <= 0.99
 
 
 def test_interval_is_a_function_of_the_seed() -> None:
     rows = np.column_stack([np.random.default_rng(0).normal(size=50), np.ones(50)])
-    assert interval(rows, mean, seed=3) == interval(rows, mean, seed=3)
-    assert interval(rows, mean, seed=3) != interval(rows, mean, seed=4)
+    assert bootstrap_interval(rows, mean, seed=3) == bootstrap_interval(rows, mean, seed=3)
+    assert bootstrap_interval(rows, mean, seed=3) != bootstrap_interval(rows, mean, seed=4)
 
 
 def test_accuracy_counts_equal_items() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from headwise.errors import UserError
-from headwise.evaluate.labels import accuracy_by_text, confusion, macro_f1
+from headwise.evaluate.labels import accuracy_by_text, confusion_matrix, macro_f1
 
 LABELS = ["a", "b", "c"]
 
@@ -23,7 +23,7 @@ def drawn():
 
 
 def test_all_three_scores_follow_from_the_confusion(drawn):
-    names, counts = confusion(*drawn)
+    names, counts = confusion_matrix(*drawn)
     right = counts.diagonal()
     assert names == LABELS
     assert accuracy_by_text(*drawn).value == pytest.approx(100 * right.sum() / counts.sum())
@@ -55,10 +55,10 @@ def test_a_rare_label_weighs_as_much_as_a_frequent_one():
 def test_a_label_that_only_a_model_uses_is_an_error_but_no_class():
     score = macro_f1([["a", "z"]], [["a", "a"]])
     assert score.value == pytest.approx(200 / 3) and "1 labels" in score.detail
-    assert confusion([["a", "z"]], [["a", "a"]])[0] == ["a", "z"]
+    assert confusion_matrix([["a", "z"]], [["a", "a"]])[0] == ["a", "z"]
 
 
 def test_different_numbers_of_labels_are_refused_with_their_place():
-    for score in (accuracy_by_text, macro_f1, confusion):
+    for score in (accuracy_by_text, macro_f1, confusion_matrix):
         with pytest.raises(UserError, match="text 2 has 1 labels but 2 references"):
             score([["a"], ["a"]], [["a"], ["a", "b"]])

@@ -4,14 +4,14 @@ import pytest
 
 import headwise
 from headwise.cli.main import main
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("arpa")
     (folder / "lines.txt").write_text("the cat sat on the mat\nthe dog sat on the log\na cat and a dog\n" * 5)
-    experiment = resolved(
+    experiment = parse_experiment(
         {
             "name": "words",
             "task": "language-model",
@@ -44,7 +44,7 @@ def test_only_n_grams_have_such_a_file(folder, tmp_path, capsys):
         "model": "lstm-tiny",
         "train": {"steps": 1},
     }
-    run, _ = headwise.train_experiment(resolved(experiment), tmp_path)
+    run, _ = headwise.train_experiment(parse_experiment(experiment), tmp_path)
     with pytest.raises(SystemExit) as stopped:
         main(["export", str(run.path), str(tmp_path / "x.arpa"), "--to", "arpa"])
     assert stopped.value.code == 2

@@ -6,7 +6,7 @@ from headwise import catalog
 from headwise.compare.config import ComparisonConfig
 from headwise.config.base import validate
 from headwise.errors import UserError
-from headwise.experiment.config import Experiment, resolved
+from headwise.experiment.config import Experiment, parse_experiment
 from headwise.models.build import build
 from headwise.models.layers import LayerFields, StackConfig
 from headwise.models.transformer import TransformerConfig
@@ -59,7 +59,9 @@ def test_a_stacks_own_depth_wins_in_whatever_order(name):
 @pytest.mark.parametrize("name", TWO)
 def test_the_stored_config_holds_one_depth_a_stack(name):
     data, train = {"train": "pairs.tsv"}, {"steps": 1}
-    found = resolved({"model": {"kind": name, "depth": 4, "encoder": {"depth": 3}}, "data": data, "train": train})
+    found = parse_experiment(
+        {"model": {"kind": name, "depth": 4, "encoder": {"depth": 3}}, "data": data, "train": train}
+    )
     stored = found.model_dump(mode="json")["model"]
     assert "depth" not in stored and (stored["encoder"]["depth"], stored["decoder"]["depth"]) == (3, 4)
 
@@ -129,5 +131,5 @@ def test_a_depth_that_is_none_is_refused_once_and_where_it_was_written(name, dep
 
 
 def test_a_changed_config_has_the_depth_in_both_stacks():
-    config = TransformerConfig(depth=3).changed(depth=2, decoder={"shared": True})
-    assert depths(config) == [2, 2] and config.decoder.shared and depths(config.changed(width=64)) == [2, 2]
+    config = TransformerConfig(depth=3).replace(depth=2, decoder={"shared": True})
+    assert depths(config) == [2, 2] and config.decoder.shared and depths(config.replace(width=64)) == [2, 2]

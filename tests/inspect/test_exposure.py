@@ -131,7 +131,7 @@ def test_forced_and_free_tokens_equal_those_of_training_and_greedy_decoding(load
 
 
 def test_exposure_needs_a_transduction_run(loaded):
-    other = replace(loaded, experiment=loaded.experiment.changed(task="language-model"))
+    other = replace(loaded, experiment=loaded.experiment.replace(task="language-model"))
     with pytest.raises(UserError, match="trained to language-model, not to transduce"):
         measure_exposure(other, [("a", "b")])
 

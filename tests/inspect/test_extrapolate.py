@@ -13,7 +13,7 @@ import headwise
 from headwise import UserError
 from headwise.cli.extrapolate import extrapolate as command
 from headwise.data.examples import Examples, tokenise
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.run import train_experiment
 from headwise.inference.trained_model import TrainedModel
 from headwise.inspect.extrapolate import extrapolate, plot
@@ -28,7 +28,7 @@ def runs(tmp_path_factory: Any) -> dict[str, Path]:
     kinds = {"rotary": "rotary", "learned": {"kind": "learned", "max_length": 24}}
     runs_by_name = {}
     for name, positions in kinds.items():
-        experiment = resolved(
+        experiment = parse_experiment(
             {
                 "name": name,
                 "task": {"kind": "language-model", "context": 16},

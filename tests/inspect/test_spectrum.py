@@ -14,7 +14,7 @@ import torch
 import headwise
 from headwise import UserError
 from headwise.cli.main import main
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.run import train_experiment
 from headwise.inference.trained_model import TrainedModel
 from headwise.inspect.spectrum import RELATIVE_INDICES, compute_spectrum
@@ -27,7 +27,7 @@ LETTERS = Characters("abcdefgh ")
 def loaded(model: dict[str, Any]) -> TrainedModel:
     torch.manual_seed(0)
     tables = {"task": {"kind": "masked", "context": 18}, "data": {"train": "x"}, "model": model, "train": {"steps": 1}}
-    experiment, sides = resolved(tables), Tokenisers(LETTERS, LETTERS)
+    experiment, sides = parse_experiment(tables), Tokenisers(LETTERS, LETTERS)
     return TrainedModel(experiment.create_task(sides).build(experiment.model).eval(), sides, experiment)
 
 
@@ -79,7 +79,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "data": {"train": str(folder / "texts.txt"), "format": "lines", "valid_size": 4, "cache": str(folder)},
         "train": {"steps": 2, "batch_size": 4, "threads": 1},
     }  # fmt: skip
-    return train_experiment(resolved(tables), folder / "runs")[0].path
+    return train_experiment(parse_experiment(tables), folder / "runs")[0].path
 
 
 def command(*arguments: object) -> None:

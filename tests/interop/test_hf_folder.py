@@ -14,7 +14,7 @@ from transformers.utils import logging
 import headwise
 from headwise.cli.main import main
 from headwise.errors import UserError
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.convert import from_hf, to_hf
 
 logging.disable_progress_bar()
@@ -129,7 +129,7 @@ def test_a_trained_model_is_exported_with_its_tokeniser(tmp_path: Path) -> None:
         },
         "train": {"steps": 30, "batch_size": 8},
     }
-    run, _ = headwise.train_experiment(resolved(experiment), tmp_path)
+    run, _ = headwise.train_experiment(parse_experiment(experiment), tmp_path)
     loaded = headwise.load(run.path)
     to_hf(loaded, tmp_path / "out")
     ours = [hypotheses[0].text for hypotheses in loaded.generate(PROMPTS, max_ratio=0, max_extra=8)]

@@ -52,7 +52,7 @@ def test_softmax_weights_can_be_loaded() -> None:
 
 def test_the_gpt_of_the_experiment_learns_and_decodes_with_constant_state() -> None:
     torch.manual_seed(0)
-    config = Experiment.read(FILE).model.changed(width=32, heads=2, depth=2, dropout=0.0)
+    config = Experiment.read(FILE).model.replace(width=32, heads=2, depth=2, dropout=0.0)
     model = config.build(16, task="language-model")
     text = torch.tensor([[1, 7, 4, 9, 4, 7, 12, 5, 4, 7, 4, 11, 6, 9, 8, 2]])  # what follows 4 or 7 depends on more
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003, fused=True)

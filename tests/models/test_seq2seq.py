@@ -15,7 +15,7 @@ from headwise.blocks.stream import Context
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
 from headwise.decode.ensemble import Ensemble
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.inference.trained_model import TrainedModel
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.text.tokenisers import Tokenisers
@@ -170,7 +170,7 @@ def test_mistakes_are_named() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_inspection_shows_alignments(kind: str) -> None:
     words = Words([f"w{i}" for i in range(8)])
-    experiment = resolved({"data": {"name": "demo"}, "model": {"kind": f"{kind}-tiny"}, "train": {"steps": 1}})
+    experiment = parse_experiment({"data": {"name": "demo"}, "model": {"kind": f"{kind}-tiny"}, "train": {"steps": 1}})
     loaded = TrainedModel(build_tiny(kind), Tokenisers(words, words), experiment)
     if kind in LOOKING:
         maps = loaded.inspect("w1 w2 w3", "w4 w5")

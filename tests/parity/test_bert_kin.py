@@ -17,7 +17,7 @@ from word_folders import build_noisy_model, save, vocabulary
 import headwise
 from headwise import UserError
 from headwise.blocks.stream import Context
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.convert import from_hf, to_hf
 from headwise.experiment.run import train_experiment
 from headwise.interop.hf.read import ImportedModel, read_folder
@@ -229,7 +229,7 @@ def test_fine_tuned_models_have_equal_outputs_in_transformers(kind: str, tmp_pat
         "name": "tuned", "task": "classify", "data": data, "init_from": str(folder),
         "train": {"steps": 2, "threads": 1, "batch_size": 8},
     }  # fmt: skip
-    tuned = headwise.load(train_experiment(resolved(tables), tmp_path / "runs")[0].path)
+    tuned = headwise.load(train_experiment(parse_experiment(tables), tmp_path / "runs")[0].path)
     to_hf(tuned, tmp_path / "out")
     again = getattr(transformers, f"{kind}ForSequenceClassification").from_pretrained(tmp_path / "out").eval()
     with torch.inference_mode():

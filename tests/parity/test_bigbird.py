@@ -130,7 +130,7 @@ def test_with_the_random_blocks_of_training(tmp_path: Path) -> None:
 def test_settings_that_config_json_cannot_express_are_refused(tmp_path: Path) -> None:
     config = read_folder(save_folder(build_hf_model("BigBirdForMaskedLM"), tmp_path / "in")).config
     for settings in ({"variant": "paper"}, {"window": 5}, {"first": 2}):
-        other = config.changed(mixer=config.mixer.changed(**settings))
+        other = config.replace(mixer=config.mixer.replace(**settings))
         with pytest.raises(UserError, match=r"config\.json of big_bird cannot express this"):
             choose_architecture(other, "masked", len(VOCAB))
     with pytest.raises(UserError, match="'BigBirdForQuestionAnswering' is not known"):

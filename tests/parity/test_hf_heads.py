@@ -17,7 +17,7 @@ from word_folders import build_noisy_model, save, vocabulary
 import headwise
 from headwise import UserError
 from headwise.cli.main import main
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.convert import from_hf, to_hf
 from headwise.experiment.run import train_experiment
 from headwise.interop.hf.read import read_folder
@@ -147,7 +147,7 @@ def test_several_labels_of_a_text_are_neither_scored_nor_learnt(tmp_path: Path) 
         "data": {"train": str(tmp_path / "texts.tsv"), "cache": str(tmp_path / "cache")}, "train": {"steps": 1},
     }  # fmt: skip
     with pytest.raises(UserError, match=r"task\.function: .* cannot be learnt here"):
-        train_experiment(resolved(tables), tmp_path / "runs")
+        train_experiment(parse_experiment(tables), tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 
 
@@ -180,7 +180,7 @@ def test_a_regression_trained_here_is_one_in_transformers(tmp_path: Path) -> Non
             },
             "train": {"steps": 2, "threads": 1, "batch_size": 8},
         }  # fmt: skip
-        run = headwise.load(train_experiment(resolved(tables), tmp_path / "runs")[0].path)
+        run = headwise.load(train_experiment(parse_experiment(tables), tmp_path / "runs")[0].path)
     to_hf(run, tmp_path / "out")
     for one, other in zip(run_headwise(run), run_pipeline(tmp_path / "out"), strict=True):
         assert one == pytest.approx(other, rel=1e-4, abs=1e-5)
@@ -194,7 +194,7 @@ def test_a_classifier_of_one_label_does_not_become_yes_or_no(tmp_path: Path) -> 
         "data": {"train": str(tmp_path / "texts.tsv"), "cache": str(tmp_path / "cache")},
         "train": {"steps": 1, "threads": 1, "batch_size": 8},
     }  # fmt: skip
-    run = headwise.load(train_experiment(resolved(tables), tmp_path / "runs")[0].path)
+    run = headwise.load(train_experiment(parse_experiment(tables), tmp_path / "runs")[0].path)
     with pytest.raises(UserError, match="train it with two labels"):
         to_hf(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()

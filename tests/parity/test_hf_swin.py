@@ -126,4 +126,4 @@ def test_settings_that_config_json_cannot_express_are_refused(
 ) -> None:
     _, imported, _ = pair
     with pytest.raises(UserError, match=next(iter(changes))):
-        choose_architecture(imported.config.changed(**changes), imported.task)
+        choose_architecture(imported.config.replace(**changes), imported.task)

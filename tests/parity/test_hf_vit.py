@@ -20,7 +20,7 @@ from headwise import UserError
 from headwise.blocks.stream import Context
 from headwise.catalog import MODELS
 from headwise.cli.main import main
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.convert import from_hf, to_hf
 from headwise.experiment.run import train_experiment
 from headwise.interop.hf.files import open_state_dict
@@ -196,7 +196,7 @@ def test_labels_that_it_never_learnt_are_refused_not_counted_as_wrong(tmp_path: 
     )
     data = ImagesConfig(name="digits", cache=str(tmp_path / "cache"))
     with pytest.raises(UserError, match="the label '0' is none of those that were learnt: cat, crane, dog"):
-        loaded.task.evaluate(loaded.model, loaded.task.held_out(data))
+        loaded.task.evaluate(loaded.model, loaded.task.load_test_pairs(data))
 
 
 @torch.inference_mode()
@@ -242,6 +242,6 @@ def test_an_encoder_alone_begins_a_classifier_of_larger_images(tmp_path: Path) -
     train = {"steps": 1, "batch_size": 8, "threads": 1}
     tables = {"task": "classify-images", "data": data, "train": train, "init_from": str(tmp_path / "hf")}
     said: list[str] = []
-    run, _ = train_experiment(resolved(tables), tmp_path / "runs", announce=said.append)
+    run, _ = train_experiment(parse_experiment(tables), tmp_path / "runs", announce=said.append)
     assert "newly initialised: heads; unused: pool" in said[0]
     assert headwise.load(run.path).model.encoder.stem.positions.grid == (6, 6)

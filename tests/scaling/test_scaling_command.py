@@ -80,7 +80,7 @@ def test_dry_run_lists_n_d_and_c_before_anything_is_trained(climb, tmp_path):
 
 
 def test_of_several_rates_the_best_one_counts(ladder, tmp_path):
-    config = ScalingConfig.read(ladder).changed(tokens=(), rates=(1e-6, 0.02), budget={"steps": 3})
+    config = ScalingConfig.read(ladder).replace(tokens=(), rates=(1e-6, 0.02), budget={"steps": 3})
     for cell in build_cells(config.comparison, tmp_path):
         run_cell(cell, lambda message: None)
     result = run_scaling(config, tmp_path)

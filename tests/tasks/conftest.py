@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.load import load
 from headwise.experiment.run import train_experiment
 
@@ -23,7 +23,7 @@ def learn(tmp_path):
             "name": "tiny", "task": task, "data": {"cache": str(tmp_path / "cache"), **data}, "tokeniser": tokeniser,
             "model": {"dropout": 0.0, **model}, "train": {**SMALL, **train},
         }  # fmt: skip
-        return load(train_experiment(resolved(tables), tmp_path / "runs")[0].path)
+        return load(train_experiment(parse_experiment(tables), tmp_path / "runs")[0].path)
 
     return learnt
 

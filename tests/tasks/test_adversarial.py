@@ -10,7 +10,7 @@ from headwise.blocks.heads import Loss
 from headwise.blocks.record import collect
 from headwise.inspect.frequency import compute_energy_above
 from headwise.models.vit import ViTConfig
-from headwise.tasks.adversarial import AdversarialConfig, hardened
+from headwise.tasks.adversarial import AdversarialConfig, adversarial_loss
 from headwise.vision.config import ImagesConfig
 from headwise.vision.corpora import load_images
 
@@ -31,7 +31,7 @@ def model(**settings):
     return config.build(0, 10, "classify-images").double()
 
 
-def taught(model, images, targets):
+def cross_entropy(model, images, targets):
     """Plain cross-entropy, in sums."""
     logits = model.ensemble(model.head_logits(2 * images - 1))
     total = -(targets * logits.log_softmax(-1)).sum()
@@ -46,7 +46,7 @@ def gradients(net, loss):
 
 def test_one_look_is_the_plain_loss(digits):
     net = model()
-    plain, one = taught(net, *digits), hardened(taught, net, *digits, HAT, looks=1)
+    plain, one = cross_entropy(net, *digits), adversarial_loss(cross_entropy, net, *digits, HAT, passes=1)
     assert one.total == plain.total and one.nll == plain.nll
     for ours, theirs in zip(gradients(net, one.total), gradients(net, plain.total), strict=True):
         assert_close(ours, theirs, atol=0, rtol=0)
@@ -56,7 +56,7 @@ def test_gradients_add_up_to_those_of_the_written_out_objective(digits):
     images, targets = digits
     net = model()
     net.zero_grad()
-    loss = hardened(taught, net, images, targets, HAT, looks=3)
+    loss = adversarial_loss(cross_entropy, net, images, targets, HAT, passes=3)
     loss.total.backward()
     ours = [weight.grad.clone() for weight in net.parameters()]
 
@@ -93,25 +93,25 @@ def test_pixels_move_against_the_model_within_the_radius_and_in_high_frequencies
 
     def watched(net, seen, labels):
         looks.append((seen - images).detach())
-        return taught(net, seen, labels)
+        return cross_entropy(net, seen, labels)
 
     net = model()
-    hardened(watched, net, images, targets, AdversarialConfig(steps=4), looks=4)
+    adversarial_loss(watched, net, images, targets, AdversarialConfig(steps=4), passes=4)
     assert looks[0].abs().max() == 0
     assert_close(looks[1].abs().max(), torch.tensor(1 / 255).double())
     assert max(delta.abs().max() for delta in looks) < 2 / 255 + 1e-9
-    losses = [float(taught(net, images + delta, targets).nll) for delta in looks]
+    losses = [float(cross_entropy(net, images + delta, targets).nll) for delta in looks]
     assert losses[0] < losses[1] < losses[2]
     assert compute_energy_above(looks[2], 2).mean() > 1.5 * compute_energy_above(images, 2).mean()
 
 
 def test_the_attack_ends_with_its_share_of_the_budget():
-    assert [HAT.looks(progress) for progress in (0.0, 0.6, 0.7, 1.0)] == [3, 3, 1, 1]
+    assert [HAT.passes(progress) for progress in (0.0, 0.6, 0.7, 1.0)] == [3, 3, 1, 1]
 
 
 def test_routers_are_balanced_once_a_step(digits):
     net = model(feedforward={"kind": "experts", "count": 2})
     with collect("aux") as side:
-        loss = hardened(taught, net, *digits, HAT, looks=3)
+        loss = adversarial_loss(cross_entropy, net, *digits, HAT, passes=3)
     assert len(side.list_values("aux")) == 2  # one for each layer, of the last look
     (loss.total + sum(side.list_values("aux"))).backward()

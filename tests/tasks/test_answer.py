@@ -9,11 +9,11 @@ import torch
 
 import headwise
 from headwise import UserError
-from headwise.evaluate.answers import exact_match, overlap
-from headwise.experiment.config import resolved
+from headwise.evaluate.answers import exact_match, word_f1
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.run import train_experiment
-from headwise.tasks.answer import best, spans
-from headwise.tasks.regress import number
+from headwise.tasks.answer import best_spans, find_spans
+from headwise.tasks.regress import parse_number
 
 NAMES = ("anna", "ben", "carl", "dora", "emil")
 PLACES = ("paris", "rome", "oslo", "bern")
@@ -33,15 +33,17 @@ def questions() -> str:
 
 def test_a_span_is_found_in_the_second_text_alone() -> None:
     source = torch.tensor([[7, 8, 2, 6, 7, 8, 2], [7, 8, 2, 6, 6, 6, 2]])
-    assert spans(source, torch.tensor([[7, 8, 2], [7, 8, 2]])).tolist() == [[4, 5], [-1, -1]]
+    assert find_spans(source, torch.tensor([[7, 8, 2], [7, 8, 2]])).tolist() == [[4, 5], [-1, -1]]
 
 
 def test_the_best_span_goes_forward_and_is_short() -> None:
     logits = torch.zeros(1, 5, 2)
     logits[0, 3, 0], logits[0, 1, 1], logits[0, 4, 1], logits[0, 0, 0] = 5.0, 9.0, 3.0, 4.0
-    assert best(logits, longest=5).tolist() == [[0, 1]]  # the larger sum of (3, 1) would go backwards
+    assert best_spans(logits, max_length=5).tolist() == [[0, 1]]  # the larger sum of (3, 1) would go backwards
     logits[0, 1, 1] = 0.0
-    assert best(logits, longest=5).tolist() == [[3, 4]] and best(logits, longest=1).tolist() == [[3, 3]]
+    assert best_spans(logits, max_length=5).tolist() == [[3, 4]] and best_spans(logits, max_length=1).tolist() == [
+        [3, 3]
+    ]
 
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
@@ -74,14 +76,14 @@ def test_only_places_in_the_second_text_are_possible() -> None:
 
 def test_answers_are_compared_as_squad_does() -> None:
     assert exact_match(["The Cat!"], [["cat"]]).value == 100
-    assert overlap(["red cat"], [["the red dog", "x"]], resamples=0).value == pytest.approx(50)
-    assert overlap([""], [["dog"]], resamples=0).value == 0
+    assert word_f1(["red cat"], [["the red dog", "x"]], resamples=0).value == pytest.approx(50)
+    assert word_f1([""], [["dog"]], resamples=0).value == 0
 
 
 def test_a_reader_learns_where_people_live(tmp_path: Path) -> None:
     file = tmp_path / "where.tsv"
     file.write_text(questions())
-    experiment = resolved(
+    experiment = parse_experiment(
         {
             "task": "answer",
             "data": {
@@ -105,8 +107,8 @@ def test_a_reader_learns_where_people_live(tmp_path: Path) -> None:
     found = {score.name: score.value for score in loaded.evaluate().scores}
     assert found["exact match"] > 90, found
     assert loaded.answer([("where is ben", "anna in oslo , ben in rome")]) == ["rome"]
-    with pytest.raises(UserError, match="put a tab between the two"):
-        loaded.task.answers(loaded.model, ["where is ben"])
+    with pytest.raises(UserError, match="text 1: there is no tab between question and text"):
+        loaded.task.predict_answers(loaded.model, ["where is ben"])
 
 
 def test_a_regression_learns_how_much_more_the_first_text_praises(tmp_path: Path) -> None:
@@ -116,7 +118,7 @@ def test_a_regression_learns_how_much_more_the_first_text_praises(tmp_path: Path
     lines = [f"{one}\t{two}\t{a - b:.1f}" for (one, two), (a, b) in zip(rows, sums, strict=True)]
     file = tmp_path / "praise.tsv"
     file.write_text("one\ttwo\tscore\n" + "\n".join(lines) + "\n")
-    experiment = resolved(
+    experiment = parse_experiment(
         {
             "task": "regress",
             "data": {"train": str(file), "columns": ["one", "two", "score"], "cache": str(tmp_path / "cache")},
@@ -132,6 +134,6 @@ def test_a_regression_learns_how_much_more_the_first_text_praises(tmp_path: Path
 
 def test_a_label_that_is_no_number_is_refused() -> None:
     with pytest.raises(UserError, match="the label 'many' is not a number"):
-        number("many")
+        parse_number("many")
     with pytest.raises(UserError, match="the label 'nan' is not a number"):
-        number("nan")
+        parse_number("nan")

@@ -8,7 +8,7 @@ from headwise.config.base import validate
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.models.captioner import SIZES, CaptionerConfig
-from headwise.tasks.caption import Caption, CaptionConfig, pairs_of, words
+from headwise.tasks.caption import Caption, CaptionConfig, pair_captions, train_caption_tokeniser
 from headwise.tasks.tables import TASKS
 from headwise.text.config import WordsConfig
 from headwise.text.tokenisers import Tokenisers
@@ -25,7 +25,10 @@ def images() -> Images:
 
 @pytest.fixture(scope="module")
 def task(images: Images) -> Caption:
-    return Caption(CaptionConfig(), Tokenisers(Pixels.from_images(images.pixels), words(images.targets, WordsConfig())))
+    return Caption(
+        CaptionConfig(),
+        Tokenisers(Pixels.from_images(images.pixels), train_caption_tokeniser(images.targets, WordsConfig())),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +36,7 @@ def taught(task: Caption, images: Images) -> torch.nn.Module:
     """A model that knows these six by heart."""
     torch.manual_seed(0)
     model = task.build(validate(CaptionerConfig, {**SIZES["tiny"], "channels": 3}))
-    data = task.data(images, 1, TrainConfig(steps=1, batch_size=6))
+    data = task.build_batches(images, 1, TrainConfig(steps=1, batch_size=6))
     batch = data.batch(data.plan(0)[0])
     optimizer = torch.optim.AdamW(model.parameters(), 5e-3)
     for _ in range(80):
@@ -45,9 +48,9 @@ def taught(task: Caption, images: Images) -> torch.nn.Module:
 
 
 def test_it_learns_and_writes_what_it_learnt(task: Caption, taught: torch.nn.Module, images: Images) -> None:
-    assert task.captions(taught, images.pixels, GREEDY) == list(images.targets)
-    assert task.captions(taught, torch.from_numpy(images.pixels), DecodeConfig(beams=3)) == list(images.targets)
-    found = task.validate(taught, images, pairs_of(images))
+    assert task.caption_images(taught, images.pixels, GREEDY) == list(images.targets)
+    assert task.caption_images(taught, torch.from_numpy(images.pixels), DecodeConfig(beams=3)) == list(images.targets)
+    found = task.validate(taught, images, pair_captions(images))
     assert found["exact_match"] == 100
     assert found["bleu"] == pytest.approx(100)
     assert found["nll"] < 0.3
@@ -57,7 +60,7 @@ def test_it_learns_and_writes_what_it_learnt(task: Caption, taught: torch.nn.Mod
 def test_evaluation_names_images_and_any_of_several_captions_is_right(
     task: Caption, taught: torch.nn.Module, images: Images
 ) -> None:
-    twice = [*pairs_of(images), (pairs_of(images)[0][0], "a picture")]
+    twice = [*pair_captions(images), (pair_captions(images)[0][0], "a picture")]
     found = task.evaluate(taught, twice)
     scores = {score.name: score.value for score in found.scores}
     assert found.sources == list(images.names)
@@ -70,12 +73,12 @@ def test_what_an_image_gets_does_not_depend_on_the_others(
     task: Caption, taught: torch.nn.Module, images: Images
 ) -> None:
     for config in (GREEDY, DecodeConfig(temperature=2.0, seed=3)):
-        alone = [task.captions(taught, images.pixels[number : number + 1], config)[0] for number in range(3)]
-        assert alone == task.captions(taught, images.pixels, config)[:3]
+        alone = [task.caption_images(taught, images.pixels[number : number + 1], config)[0] for number in range(3)]
+        assert alone == task.caption_images(taught, images.pixels, config)[:3]
 
 
 def test_batches_have_images_as_sources(task: Caption, images: Images) -> None:
-    data = task.data(images, 1, TrainConfig(steps=1, batch_size=4))
+    data = task.build_batches(images, 1, TrainConfig(steps=1, batch_size=4))
     for numbers in data.plan(0):
         batch = data.batch(numbers).to("cpu")
         assert batch.source.dtype == torch.uint8
@@ -86,9 +89,9 @@ def test_batches_have_images_as_sources(task: Caption, images: Images) -> None:
 
 def test_mistakes_are_said(task: Caption, taught: torch.nn.Module, images: Images) -> None:
     with pytest.raises(UserError, match="no captions"):
-        words([3, 4], WordsConfig())
+        train_caption_tokeniser([3, 4], WordsConfig())
     with pytest.raises(UserError, match="replace_unknown"):
-        task.captions(taught, images.pixels, DecodeConfig(replace_unknown=True))
+        task.caption_images(taught, images.pixels, DecodeConfig(replace_unknown=True))
     with pytest.raises(ValueError, match="in its place"):
         TASKS.parse({"kind": "caption", "augment": ["flip"]})
     with pytest.raises(ValueError, match="prefix_lm"):

@@ -7,7 +7,7 @@ import pytest
 from headwise.data.examples import Examples
 from headwise.data.spans import SENTINELS
 from headwise.errors import UserError
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.models.t5 import T5Config
 from headwise.tasks.denoise import Denoise, DenoiseConfig
 from headwise.text.tokenisers import Tokenisers
@@ -59,4 +59,4 @@ def test_missing_spans_are_learnt(learn, tmp_path):
 
 def test_a_model_without_a_decoder_is_refused():
     with pytest.raises(UserError, match="the model 'bert' cannot denoise"):
-        resolved({"task": "denoise", "model": "bert-tiny", "data": {"train": "x"}, "train": {"steps": 1}})
+        parse_experiment({"task": "denoise", "model": "bert-tiny", "data": {"train": "x"}, "train": {"steps": 1}})

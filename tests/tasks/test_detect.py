@@ -9,7 +9,7 @@ from headwise.config.base import validate
 from headwise.errors import UserError
 from headwise.models.detector import Detections
 from headwise.models.detr import SIZES, DetrConfig
-from headwise.tasks.detect import Detect, DetectConfig, classes, describe_boxes, flipped
+from headwise.tasks.detect import Detect, DetectConfig, collect_classes, describe_boxes, flip_randomly
 from headwise.tasks.detection_loss import Objects
 from headwise.tasks.tables import TASKS
 from headwise.text.tokenisers import Tokenisers
@@ -27,7 +27,7 @@ def images() -> Images:
 
 @pytest.fixture(scope="module")
 def task(images: Images) -> Detect:
-    return Detect(DetectConfig(), Tokenisers(Pixels.from_images(images.pixels), classes(images.targets)))
+    return Detect(DetectConfig(), Tokenisers(Pixels.from_images(images.pixels), collect_classes(images.targets)))
 
 
 class Oracle(torch.nn.Module):
@@ -63,7 +63,7 @@ def test_the_truth_has_full_precision_and_comes_first(task: Detect, images: Imag
 def test_a_small_model_learns_a_batch(task: Detect, images: Images) -> None:
     torch.manual_seed(0)
     model = task.build(validate(DetrConfig, {**SIZES["tiny"], "dropout": 0.0}))
-    data = task.data(images, 1, TrainConfig(steps=1, batch_size=4))
+    data = task.build_batches(images, 1, TrainConfig(steps=1, batch_size=4))
     batch = data.batch(data.plan(0)[0])
     optimizer = torch.optim.AdamW(model.parameters(), 2e-3)
     losses = []
@@ -85,15 +85,15 @@ def test_a_mirror_has_its_boxes_mirrored() -> None:
     ]
     objects = Objects.of(boxes, {"a": 0}, 8, 16)
     images = torch.rand(3, 1, 8, 16)
-    same, kept = flipped(images, objects, 0.0)
+    same, kept = flip_randomly(images, objects, 0.0)
     assert same is images
     assert kept is objects
-    turned, moved = flipped(images, objects, 1.0)
+    turned, moved = flip_randomly(images, objects, 1.0)
     assert torch.equal(turned, images.flip(-1))
     truth = Objects.of([each.flip(16) for each in boxes], {"a": 0}, 8, 16)
     assert torch.allclose(moved.boxes, truth.boxes)
     torch.manual_seed(0)
-    some, _ = flipped(images, objects, 0.5)
+    some, _ = flip_randomly(images, objects, 0.5)
     kinds = {bool(torch.equal(a, b)) for a, b in zip(some, images, strict=True)}
     assert kinds == {True, False}
 
@@ -101,25 +101,25 @@ def test_a_mirror_has_its_boxes_mirrored() -> None:
 def test_boxes_are_in_the_pixels_of_the_image_that_was_given(task: Detect, images: Images) -> None:
     oracle = Oracle(task, images)
     large = Image.new("RGB", (128, 64))  # its middle, 64 x 64, is seen as 32 x 32
-    (found,) = task.located(oracle, [large])
+    (found,) = task.detect_in_images(oracle, [large])
     truth = images.targets[0].corners * 2 + np.array([32, 0, 32, 0])
     assert sorted(found.corners.tolist()) == [pytest.approx(row, abs=1e-3) for row in sorted(truth.tolist())]
-    assert task.located(oracle, []) == []
+    assert task.detect_in_images(oracle, []) == []
 
 
 def test_each_slot_looks_somewhere_in_the_image(task: Detect, images: Images) -> None:
     model = task.build(validate(DetrConfig, SIZES["tiny"]))
-    maps = task.attention(model, torch.from_numpy(images.pixels[0]))
+    maps = task.attention_maps(model, torch.from_numpy(images.pixels[0]))
     assert maps.shape[0] == SIZES["tiny"]["queries"]
     assert maps.sum((1, 2)) == pytest.approx(np.ones(len(maps)), abs=1e-5)
 
 
 def test_mistakes_are_said(task: Detect, images: Images) -> None:
     with pytest.raises(UserError, match="no boxes"):
-        classes(["cat", "dog"])
+        collect_classes(["cat", "dog"])
     strange = Images(images.pixels[:1], [Boxes(np.zeros((1, 4)), ("dragon",))], ["x"])
     with pytest.raises(UserError, match="dragon"):
-        task.data(strange, 1, TrainConfig(steps=1))
+        task.build_batches(strange, 1, TrainConfig(steps=1))
     with pytest.raises(ValueError, match="in its place"):
         TASKS.parse({"kind": "detect", "augment": ["flip"]})
     assert describe_boxes(Boxes(np.zeros((0, 4)), ())) == ""

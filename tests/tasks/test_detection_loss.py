@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers.loss.loss_for_object_detection import ForObjectDetectionLoss, HungarianMatcher
 
 from headwise.models.detector import Detections
-from headwise.tasks.detection_loss import PAPER, Objects, Weights, costs, detection_loss, match
+from headwise.tasks.detection_loss import PAPER, Objects, Weights, detection_loss, match, matching_costs
 from headwise.vision.boxes import Boxes
 
 CLASSES, SLOTS = 3, 6
@@ -71,7 +71,7 @@ def test_matching_is_that_of_transformers() -> None:
 
 def test_matching_is_the_cheapest_of_all() -> None:
     layers, given = detections(slots=5), objects((3, 3, 3))
-    table = costs(*stacked(layers), given, PAPER)[0].detach()
+    table = matching_costs(*stacked(layers), given, PAPER)[0].detach()
     _, image, slot, which = match(*stacked(layers), given)
     for row in range(3):
         cheapest = min(sum(table[row, s, n] for n, s in enumerate(order)) for order in permutations(range(5), 3))

@@ -16,7 +16,7 @@ from torch import Tensor
 import headwise
 from headwise import UserError
 from headwise.cli.main import main
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.run import load_teacher, train_experiment
 from headwise.runs import Run
 from headwise.runs.checkpoint import load_weights
@@ -58,7 +58,7 @@ def test_softer_targets_pull_as_hard_at_any_temperature() -> None:
 
 def experiment(folder: Path, data: dict[str, Any] | None = None, **tables: Any) -> Any:
     own = {"name": "digits", "max_images": 64, "valid_size": 8, "cache": str(folder / "cache"), **(data or {})}
-    return resolved({"task": "classify-images", "data": own, "model": STUDENT, "train": TRAIN, **tables})
+    return parse_experiment({"task": "classify-images", "data": own, "model": STUDENT, "train": TRAIN, **tables})
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_each_head_learns_its_own_lesson(place: Path) -> None:
     task = made.create_task(old.tokenisers)
     load_teacher(task)
     model = task.build(made.model)
-    batch = task.data(old.task.held_out(made.data), 0, made.train).batch(np.arange(8))
+    batch = task.build_batches(old.task.load_test_pairs(made.data), 0, made.train).batch(np.arange(8))
     task.loss(model, batch, task.init_state(model)).total.backward()
     first, second = (head.head.weight.grad.norm().item() for head in model.heads)
     assert first < 0.01 * second
@@ -122,7 +122,7 @@ def strangers(place: Path) -> Path:
     (place / "text.txt").write_text("one two three\n" * 8)
     data = {"format": "text", "train": str(place / "text.txt"), "valid": str(place / "text.txt")}
     tables = {"task": "language-model", "model": {"kind": "ngram", "order": 2}, "train": {"epochs": 1}, "data": data}
-    train_experiment(resolved({**tables, "name": "writer"}), place)
+    train_experiment(parse_experiment({**tables, "name": "writer"}), place)
     cnn = headwise.load(place / "runs" / "cnn")
     replace(cnn, tokenisers=Tokenisers(cnn.tokenisers.source, Labels("abcdefghij"))).save(place / "letters")
     return place

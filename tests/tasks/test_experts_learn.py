@@ -27,7 +27,7 @@ EXPERTS = {"count": 4, "drop": True}
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A small Switch T5 that has learnt what is missing in a circle of letters."""
-    from headwise.experiment.config import resolved
+    from headwise.experiment.config import parse_experiment
     from headwise.experiment.load import load
     from headwise.experiment.run import train_experiment
 
@@ -44,7 +44,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
             "threads": 1, "schedule": {"lr": 0.01, "warmup": 10},
         },
     }  # fmt: skip
-    path = train_experiment(resolved(tables), folder / "runs")[0].path
+    path = train_experiment(parse_experiment(tables), folder / "runs")[0].path
     return path, load(path)
 
 

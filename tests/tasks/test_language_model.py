@@ -40,7 +40,7 @@ def test_overlapping_blocks_score_a_long_text_as_a_whole_would_be(context):
     language = task(TEXT, context)
     model = language.build(NgramConfig(order=3))
     ids = language.tokenisers.target.encode(TEXT)
-    language.prepare_model(model, Examples.from_rows([([], ids[:40])]))
+    language.fit_model(model, Examples.from_rows([([], ids[:40])]))
     perplexity, nats = language.evaluate(model, [("", TEXT)]).scores
     truth = direct(model, ids)
     assert perplexity.value == pytest.approx(exp(truth / (len(ids) + 1)), rel=1e-4)
@@ -52,7 +52,7 @@ def test_several_texts_are_scored_each_from_its_beginning():
     model = language.build(TransformerConfig(width=16, heads=2, decoder={"depth": 1}, dropout=0.0)).eval()
     texts = ["abc", "a", "cabbac"]
     rows = [language.tokenisers.target.encode(text) for text in texts]
-    nll, counts = language.likelihoods(model, Examples.from_rows([([], row) for row in rows]), stride=16)
+    nll, counts = language.compute_nll(model, Examples.from_rows([([], row) for row in rows]), stride=16)
     with torch.inference_mode():
         assert nll == pytest.approx([direct(model, row) for row in rows], rel=1e-4)
     assert counts.tolist() == [4, 2, 7]
@@ -87,7 +87,7 @@ def test_packed_texts_cost_as_much_as_alone():
     packing = LanguageModelTask(LanguageModelConfig(context=16, packing=True), tokenisers)
     model = packing.build(TransformerConfig(width=16, heads=2, decoder={"depth": 2}, dropout=0.0))
     rows = [tokenisers.target.encode(text) for text in PACKED]
-    data = packing.data(Examples.from_rows([([], row) for row in rows]), 1, TrainConfig(steps=1, batch_size=8))
+    data = packing.build_batches(Examples.from_rows([([], row) for row in rows]), 1, TrainConfig(steps=1, batch_size=8))
     [numbers] = data.plan(0)
     batch = data.batch(numbers)
     assert len(batch) == 2 and batch.tokens == batch.ids.numel() == 32

@@ -10,13 +10,13 @@ import torch
 
 from headwise.data.examples import Examples
 from headwise.errors import UserError
-from headwise.experiment.config import Experiment, resolved
+from headwise.experiment.config import Experiment, parse_experiment
 from headwise.experiment.run import resume, train_experiment
 from headwise.models.bert import AlbertConfig, BertConfig
 from headwise.models.t5 import T5Config
 from headwise.models.transformer import TransformerConfig
 from headwise.runs.checkpoint import load_weights
-from headwise.tasks.mask_filling import masked_ids
+from headwise.tasks.mask_filling import encode_masked
 from headwise.tasks.masked import Masked, MaskedConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters, Words
@@ -44,7 +44,7 @@ def test_any_encoder_can_be_asked_for_its_loss_and_its_guesses(model):
     built = masked.build(model)
     assert built.mask_id == LETTERS.size
     data = Examples.from_rows([([], LETTERS.encode(text)) for text in ("abc def", "hag cab " * 5, "", "b")])
-    batches = masked.data(data, 1, resolved_train())
+    batches = masked.build_batches(data, 1, resolved_train())
     loss = masked.loss(built, batches.batch(batches.plan(0)[0]), masked.init_state(built))
     assert torch.isfinite(loss.total) and loss.count > 0
     scores = masked.validate(built, data, [])
@@ -54,13 +54,13 @@ def test_any_encoder_can_be_asked_for_its_loss_and_its_guesses(model):
 
 
 def resolved_train():
-    return resolved({"data": {"train": "x"}, "train": {"steps": 1, "batch_size": 4}}).train
+    return parse_experiment({"data": {"train": "x"}, "train": {"steps": 1, "batch_size": 4}}).train
 
 
 def test_batches_of_other_sizes_do_not_change_the_likelihood_of_the_same_guesses():
     masked = task()
     model = masked.build(TransformerConfig(**TINY, encoder={"depth": 1})).eval()
-    found = masked.guesses(model, Examples.from_rows([([], LETTERS.encode("abc def gab"))]))
+    found = masked.sum_masked(model, Examples.from_rows([([], LETTERS.encode("abc def gab"))]))
     data = masked._masking(Examples.from_rows([([], LETTERS.encode("abc def gab"))]), seed=0)
     batch = data.batch(data.cut_tiles())
     with torch.inference_mode():
@@ -71,7 +71,7 @@ def test_batches_of_other_sizes_do_not_change_the_likelihood_of_the_same_guesses
 def test_pairs_are_left_to_the_model_unless_told():
     tables = {"task": "masked", "data": {"train": "x"}, "train": {"steps": 1}}
     for model, pairs in (("bert-tiny", True), ("transformer-tiny", False)):
-        experiment = resolved({**tables, "model": model})
+        experiment = parse_experiment({**tables, "model": model})
         assert experiment.create_task(Tokenisers(LETTERS, LETTERS)).config.next_sentence is pairs
         assert Experiment.model_validate(experiment.model_dump(mode="json")) == experiment
         assert experiment.to_toml()
@@ -108,7 +108,7 @@ def test_a_resumed_run_ends_with_the_same_weights(topics, tmp_path, task):
         "task": {"kind": task, "context": 16}, "data": {**topics, "cache": str(tmp_path)}, "tokeniser": "words",
         "model": "transformer-tiny", "train": {"steps": 12, "checkpoint_every": 6, "batch_size": 32, "threads": 1},
     }  # fmt: skip
-    run, _ = train_experiment(resolved(tables), tmp_path / "runs")
+    run, _ = train_experiment(parse_experiment(tables), tmp_path / "runs")
     first = load_weights(run, "last")
     rmtree(run.checkpoint_path(12))
     resume(run.path)
@@ -117,8 +117,8 @@ def test_a_resumed_run_ends_with_the_same_weights(topics, tmp_path, task):
 
 
 def test_spaces_belong_to_words_but_are_letters_of_their_own():
-    assert masked_ids("the [MASK]sat", Words(["the", "cat", "sat"]), [7]) == [4, 7, 6]
-    assert masked_ids("a[MASK] b", LETTERS, [13]) == [*LETTERS.encode("a"), 13, *LETTERS.encode(" b")]
+    assert encode_masked("the [MASK]sat", Words(["the", "cat", "sat"]), [7]) == [4, 7, 6]
+    assert encode_masked("a[MASK] b", LETTERS, [13]) == [*LETTERS.encode("a"), 13, *LETTERS.encode(" b")]
 
 
 def test_marks_are_never_filled_in():
@@ -126,13 +126,13 @@ def test_marks_are_never_filled_in():
     model = words.build(TransformerConfig(**TINY, encoder={"depth": 1}))
     with torch.no_grad():
         model.head.bias[[0, 1, 2, 3, 6]] = 50.0
-    [[ways]] = words.fill(model, ["cat [MASK]"], count=5)
+    [[ways]] = words.fill_masks(model, ["cat [MASK]"], count=5)
     assert sorted(each.word for each in ways) == ["cat", "sat"]
 
 
 def test_a_text_without_a_mask_is_refused():
     model = task().build(TransformerConfig(**TINY, encoder={"depth": 1}))
     with pytest.raises(UserError, match=r"there is no \[MASK\] in 'abc'"):
-        task().fill(model, ["a[MASK]", "abc"])
-    with pytest.raises(UserError, match="no word to hide"):
-        task().guesses(model, Examples.from_rows([([], np.array([], int))]))
+        task().fill_masks(model, ["a[MASK]", "abc"])
+    with pytest.raises(UserError, match="no word to mask"):
+        task().sum_masked(model, Examples.from_rows([([], np.array([], int))]))

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 import headwise
 from headwise import UserError
 from headwise.data.examples import Examples
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.run import train_experiment
 from headwise.models.bert import BertConfig
 from headwise.models.ngram import NgramConfig
@@ -23,7 +23,7 @@ from headwise.tasks.replaced_tokens import (
     ReplacedTokens,
     ReplacedTokensConfig,
     generator_config,
-    original,
+    restore_originals,
 )
 from headwise.testing import assert_parity
 from headwise.text import EOS, PAD
@@ -55,7 +55,7 @@ def test_the_loss_is_the_papers() -> None:
     torch.manual_seed(1)
     loss = model(ids, hidden, 7.0)
     torch.manual_seed(1)
-    corrupted = model.corrupt(ids, hidden, model.guess(ids, hidden))
+    corrupted = model.corrupt(ids, hidden, model.encode_hidden(ids, hidden))
     masked = ids.masked_fill(hidden, WORDS.size)
     guessed = F.cross_entropy(model.generator(masked)[hidden], ids[hidden])
     real = ids != PAD
@@ -71,7 +71,7 @@ def test_a_sample_that_equals_the_original_counts_as_original() -> None:
     with torch.no_grad():
         model.generator.head.bias.zero_()
         model.generator.head.bias[6] = 1e4  # the generator always says 6, which is right in one of three places
-    corrupted = model.corrupt(ids, hidden, model.guess(ids, hidden))
+    corrupted = model.corrupt(ids, hidden, model.encode_hidden(ids, hidden))
     assert (corrupted != ids).tolist() == [
         [False, False, False, True, False, False],
         [False, False, True] + 3 * [False],
@@ -87,7 +87,7 @@ def test_a_sample_that_equals_the_original_counts_as_original() -> None:
 def test_samples_are_drawn_from_the_generator_and_never_special() -> None:
     _, model = made()
     ids, hidden = torch.full((4000, 1), 5), torch.ones(4000, 1, dtype=torch.bool)
-    x = model.guess(ids[:1], hidden[:1]).detach()
+    x = model.encode_hidden(ids[:1], hidden[:1]).detach()
     with torch.no_grad():
         model.generator.head.bias[[PAD, EOS, WORDS.size]] = 50.0
         model.generator.head.bias[7] = 2.0
@@ -131,8 +131,8 @@ def test_only_layers_can_be_narrower() -> None:
 def test_the_hidden_words_of_a_batch_are_put_back() -> None:
     task, _ = made(mask_rate=0.4)
     rows = [[random.Random(n).randrange(4, WORDS.size) for _ in range(10)] for n in range(8)]
-    data = task.data(Examples.from_rows([([], row) for row in rows]), 1, TrainConfig(steps=1, batch_size=8))
-    ids, hidden = original(data.batch(data.plan(0)[0]))
+    data = task.build_batches(Examples.from_rows([([], row) for row in rows]), 1, TrainConfig(steps=1, batch_size=8))
+    ids, hidden = restore_originals(data.batch(data.plan(0)[0]))
     told = sorted(tuple(row[row > EOS].tolist()) for row in ids)
     assert told == sorted(map(tuple, rows)) and hidden.sum() == 8 * 4
 
@@ -156,7 +156,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "schedule": {"kind": "constant", "lr": 0.003},
         },
     }  # fmt: skip
-    made, _ = train_experiment(resolved(tables), folder / "runs")
+    made, _ = train_experiment(parse_experiment(tables), folder / "runs")
     return made.path
 
 
@@ -205,6 +205,6 @@ def test_the_encoder_begins_a_classifier(run: Path, tmp_path: Path) -> None:
         "data": {"train": str(tmp_path / "labels.tsv"), "cache": str(tmp_path / "cache")}, "name": "tuned",
     }  # fmt: skip
     told: list[str] = []
-    train_experiment(resolved(tables), tmp_path / "runs", announce=told.append)
+    train_experiment(parse_experiment(tables), tmp_path / "runs", announce=told.append)
     taken = next(line for line in told if "tensors loaded" in line)
     assert "unused: " in taken and "generator" in taken and "encoder" not in taken.partition("unused")[0]

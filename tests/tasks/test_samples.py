@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.run import train_experiment
 from headwise.runs import Run
 
@@ -33,7 +33,7 @@ def trained(folder, kind, **train):
     tables |= {"name": kind, "data": {**files, "cache": str(folder / "cache")}, "train": {**SHORT, **train}}
     if kind == "classify-images":
         del tables["tokeniser"]
-    return train_experiment(resolved(tables), folder / f"runs-{train.get('samples', 2)}")[0]
+    return train_experiment(parse_experiment(tables), folder / f"runs-{train.get('samples', 2)}")[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)

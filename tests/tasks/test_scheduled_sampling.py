@@ -11,7 +11,7 @@ from headwise.data.examples import Examples
 from headwise.runs import Run
 from headwise.runs.checkpoint import load_latest
 from headwise.tasks.base import PairData
-from headwise.tasks.scheduled_sampling import OWN_INPUTS, Linear, sample_inputs, sample_predictions
+from headwise.tasks.scheduled_sampling import SCHEDULED_SAMPLING, Linear, sample_inputs, sample_predictions
 from headwise.tasks.transduce import Transduce, TransduceConfig
 from headwise.text import BOS, PAD
 from headwise.text.tokenisers import Tokenisers
@@ -68,7 +68,7 @@ def test_drawn_tokens_follow_the_distribution_and_are_never_marks_that_nobody_wr
 
 @pytest.mark.parametrize("kind", ["linear", "exponential", "inverse-sigmoid"])
 def test_schedules_rise_from_nearly_nothing_to_nearly_most(kind):
-    schedule = OWN_INPUTS.parse({"kind": kind, "max_rate": 0.5})
+    schedule = SCHEDULED_SAMPLING.parse({"kind": kind, "max_rate": 0.5})
     shares = [schedule.rate(spent) for spent in np.linspace(0, 1, 101)]
     assert shares == sorted(shares)
     assert shares[0] < 0.04
@@ -76,7 +76,7 @@ def test_schedules_rise_from_nearly_nothing_to_nearly_most(kind):
 
 
 def test_inverse_sigmoid_has_half_the_gold_at_k_ln_k():
-    schedule = OWN_INPUTS.parse({"kind": "inverse-sigmoid", "k": 10.0})
+    schedule = SCHEDULED_SAMPLING.parse({"kind": "inverse-sigmoid", "k": 10.0})
     assert schedule.gold(10 * np.log(10)) == pytest.approx(0.5)
 
 
@@ -105,7 +105,7 @@ def test_training_tells_the_task_how_far_it_is_and_resumes_to_the_same_bits(tmp_
             config = TrainConfig(steps=4, threads=1, schedule={"kind": "constant", "lr": 0.01})
             observer = [].append if steps == 4 else stopping(steps)
             try:
-                train(run, model, teacher, data, config.changed(log_every=1, checkpoint_every=1), observers=[observer])
+                train(run, model, teacher, data, config.replace(log_every=1, checkpoint_every=1), observers=[observer])
             except Stopped:
                 continue
         seen[name] = teacher.progress

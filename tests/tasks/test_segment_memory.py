@@ -46,7 +46,7 @@ def test_batches_of_a_stream_go_on_from_one_another() -> None:
     task = language(context=8)
     assert task.config.order == "stream"
     model = built(task).eval()
-    data = task.data(examples(task, TEXT), 1, TrainConfig(steps=1, batch_size=1))
+    data = task.build_batches(examples(task, TEXT), 1, TrainConfig(steps=1, batch_size=1))
     batches = [data.batch(numbers) for numbers in data.plan(0)]
     ids, labels = (torch.cat([getattr(batch, side) for batch in batches], 1) for side in ("ids", "labels"))
     with torch.no_grad():
@@ -61,7 +61,7 @@ def test_a_text_is_scored_from_all_that_was_read_of_it() -> None:
     task = language(context=8)
     model = built(task).eval()
     texts = ["to be", TEXT, "or not " * 3]
-    nll, counts = task.likelihoods(model, examples(task, *texts), stride=4)
+    nll, counts = task.compute_nll(model, examples(task, *texts), stride=4)
     rows = [task.tokenisers.target.encode(text) for text in texts]
     with torch.no_grad():
         whole = [
@@ -83,7 +83,7 @@ def test_a_run_that_was_killed_remembers(tmp_path: Path, accumulate: int) -> Non
         )
         path = tmp_path / name
         run = Run.open(path) if path.exists() else Run.create(path, {})
-        train(run, built(task), task, task.data(examples(task, TEXT * 4), 1, config), config, seed=3)
+        train(run, built(task), task, task.build_batches(examples(task, TEXT * 4), 1, config), config, seed=3)
         return run
 
     once = fit("once", 6)
@@ -100,11 +100,11 @@ def test_what_stands_further_back_than_a_segment_is_learnt_by_recalling_it() -> 
     """Five random letters, eight times: in segments of four nobody can do better than chance without a memory."""
     draw = random.Random(0)
     texts = ["".join(draw.choices("abeghinor", k=5)) * 8 for _ in range(300)]
-    config = XL.changed(memory_length=4, depth=1)
+    config = XL.replace(memory_length=4, depth=1)
     task = language(4, config)
     torch.manual_seed(0)
     model = task.build(config)
-    data = task.data(examples(task, *texts[20:]), 1, TrainConfig(steps=1, batch_size=16))
+    data = task.build_batches(examples(task, *texts[20:]), 1, TrainConfig(steps=1, batch_size=16))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
     state = task.init_state(model)
     for numbers in [*data.plan(0), *data.plan(1)]:
@@ -112,15 +112,15 @@ def test_what_stands_further_back_than_a_segment_is_learnt_by_recalling_it() -> 
         loss = task.loss(model, data.batch(numbers), state)
         (loss.total / loss.count).backward()
         optimizer.step()
-    nll, counts = task.likelihoods(model.eval(), examples(task, *texts[:20]), stride=4)
+    nll, counts = task.compute_nll(model.eval(), examples(task, *texts[:20]), stride=4)
     assert nll.sum() / counts.sum() < 0.75 * log(9)
 
 
 def test_without_a_memory_nothing_is_carried() -> None:
-    task = language(context=8, config=XL.changed(memory_length=0))
+    task = language(context=8, config=XL.replace(memory_length=0))
     assert task.config.order == "shuffled"
-    model = task.build(XL.changed(memory_length=0))
-    data = task.data(examples(task, TEXT), 1, TrainConfig(steps=1, batch_size=2))
+    model = task.build(XL.replace(memory_length=0))
+    data = task.build_batches(examples(task, TEXT), 1, TrainConfig(steps=1, batch_size=2))
     state = task.init_state(model)
     task.loss(model, data.batch(np.concatenate(data.plan(0))[:2]), state)
     assert model.memory_length == 0 and not state.carried

@@ -6,11 +6,11 @@ import torch
 import headwise
 from headwise.data.config import TextDataConfig
 from headwise.errors import UserError
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.run import train_experiment
 from headwise.models.hmm import HmmConfig
 from headwise.models.transformer import TransformerConfig
-from headwise.tasks.tag import Tag, TagConfig, batches
+from headwise.tasks.tag import Tag, TagConfig, batch_texts
 from headwise.text.config import WordsConfig
 
 TINY = {"kind": "transformer-tiny", "wiring": "pre"}
@@ -40,15 +40,15 @@ def prepared(tagged, tmp_path):
 def test_a_model_that_counts_learns_by_the_same_task(prepared):
     task = Tag(TagConfig(), prepared.tokenisers)
     model = task.build(HmmConfig(order=2))
-    task.prepare_model(model, prepared.train)
+    task.fit_model(model, prepared.train)
     assert task.validate(model, prepared.valid, prepared.valid_pairs) == {"accuracy": 100.0}
-    assert task.tags(model, ["they walk", "", "the walk"]) == [["PRON", "VERB"], [], ["DET", "NOUN"]]
+    assert task.predict_tags(model, ["they walk", "", "the walk"]) == [["PRON", "VERB"], [], ["DET", "NOUN"]]
 
 
 def test_words_that_were_never_seen_are_scored_apart(prepared):
     task = Tag(TagConfig(), prepared.tokenisers)
     model = task.build(HmmConfig(order=2))
-    task.prepare_model(model, prepared.train)
+    task.fit_model(model, prepared.train)
     found = task.evaluate(model, [("they jump", "PRON VERB"), ("the jump", "DET VERB"), ("they run", "PRON VERB")])
     scores = {score.name: score for score in found.scores}
     assert scores["accuracy on unknown words"].value == 50 and "2 labels" in scores["accuracy on unknown words"].detail
@@ -58,15 +58,15 @@ def test_an_untrained_model_gives_real_tags_and_ignores_batch_mates(prepared):
     task = Tag(TagConfig(), prepared.tokenisers)
     model = task.build(TransformerConfig(width=16, heads=2, encoder={"depth": 1}))
     texts = ["they run", "the walk they run the run", "the"]
-    together = task.tags(model, texts)
-    assert together == [task.tags(model, [text])[0] for text in texts]
+    together = task.predict_tags(model, texts)
+    assert together == [task.predict_tags(model, [text])[0] for text in texts]
     assert {tag for tags in together for tag in tags} <= {"DET", "NOUN", "PRON", "VERB"}
 
 
 def test_batches_hold_every_text_once_within_their_bound():
     rows = [[5] * length for length in (3, 1, 7, 2, 2, 0)]
     seen = []
-    for numbers, ids in batches(rows, tokens=8):
+    for numbers, ids in batch_texts(rows, tokens=8):
         seen += numbers
         assert ids.numel() <= 8 and torch.equal((ids != 0).sum(1), torch.tensor([len(rows[n]) for n in numbers]))
     assert sorted(seen) == list(range(6))
@@ -82,7 +82,7 @@ def test_mistakes_are_said_with_their_place(tmp_path):
 def test_words_in_pieces_have_their_tag_on_the_first_piece(tmp_path):
     (tmp_path / "tags.tsv").write_text("the dog ran\tDET NOUN VERB\na cat sat\tDET NOUN VERB\n" * 8)
     files = {"train": str(tmp_path / "tags.tsv"), "valid": str(tmp_path / "tags.tsv"), "cache": str(tmp_path / "c")}
-    experiment = resolved(
+    experiment = parse_experiment(
         {
             "task": "tag",
             "data": files,
@@ -104,7 +104,7 @@ def test_a_model_of_counts_needs_words(tmp_path):
     (tmp_path / "tags.tsv").write_text("the dog\tDET NOUN\n" * 30)
     with pytest.raises(UserError, match="this model counts words and their tags; use tokeniser = 'words'"):
         train_experiment(
-            resolved(
+            parse_experiment(
                 {
                     "task": "tag",
                     "data": {

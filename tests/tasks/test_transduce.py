@@ -39,7 +39,7 @@ def test_the_units_of_the_target_decide_the_scores(tokeniser, steering, names):
 @pytest.mark.parametrize("tokeniser", [each[0] for each in SCORES], ids=lambda each: each.kind)
 def test_the_word_error_rate_is_reported_and_watched_where_it_is_asked_for(tokeniser):
     task = Transduce(TransduceConfig(score="wer"), Tokenisers.train(PAIRS, tokeniser, PLAIN))
-    words, sequences = task.scores(["a b c d", "e f"], [["a b c x"], ["e f"]])
+    words, sequences = task.score_outputs(["a b c d", "e f"], [["a b c x"], ["e f"]])
     assert (words.name, words.value) == ("WER", pytest.approx(100 / 6))
     assert (sequences.name, sequences.value) == ("SER", 50)
     assert (task.checkpoint_metric.name, task.checkpoint_metric.lower) == ("wer", True)

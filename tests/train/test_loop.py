@@ -60,7 +60,7 @@ def task_that(toy, act):
 
 def test_training_learns_and_leaves_a_complete_run(fit):
     logged = []
-    run, result = fit(config=CONFIG.changed(steps=80), observers=[logged.append])
+    run, result = fit(config=CONFIG.replace(steps=80), observers=[logged.append])
     assert (result.reason, result.step) == ("steps", 80)
     rows = run.metrics.rows()
     assert [row["step"] for row in rows if "loss" in row] == list(range(4, 81, 4))
@@ -79,7 +79,7 @@ def test_each_example_is_seen_once_an_epoch(fit, toy):
             seen.update(numbers.tolist())
             return super().batch(numbers)
 
-    _, result = fit(config=CONFIG.changed(steps=0, epochs=3), data=Counting(), validate=None)
+    _, result = fit(config=CONFIG.replace(steps=0, epochs=3), data=Counting(), validate=None)
     assert (result.reason, result.epoch) == ("epochs", 3)
     assert seen == dict.fromkeys(range(toy.EXAMPLES), 3)
 
@@ -99,7 +99,7 @@ def test_gradient_accumulation_weights_batches_by_their_tokens(toy, tmp_path):
         torch.manual_seed(0)
         model = toy.Model()
         model.mix[2].p = 0.0
-        config = CONFIG.changed(epochs=3, steps=0, accumulate=len(cuts) + 1, clip_norm=0.1)
+        config = CONFIG.replace(epochs=3, steps=0, accumulate=len(cuts) + 1, clip_norm=0.1)
         train(Run.create(tmp_path / str(len(cuts)), {}), model, toy.Task(), Once(cuts), config)
         found.append(model.embed.weight.detach())
     torch.testing.assert_close(*found, rtol=0, atol=1e-5)
@@ -143,9 +143,9 @@ def test_a_signal_interrupts_a_long_validation_which_is_repeated_on_resuming(fit
 
 @pytest.mark.parametrize("optimizer", [*OPTIMIZERS.names, {"kind": "adafactor", "beta1": 0.9}], ids=str)
 def test_a_run_of_every_optimizer_is_resumed_to_the_same_bits(fit, optimizer):
-    config = CONFIG.changed(optimizer=optimizer)
+    config = CONFIG.replace(optimizer=optimizer)
     whole, _ = fit("whole", config)
-    run, _ = fit("resumed", config.changed(steps=9))
+    run, _ = fit("resumed", config.replace(steps=9))
     assert not same(run, whole)
     fit("resumed", config)
     assert same(run, whole)
@@ -161,7 +161,7 @@ def test_a_finished_run_stays_as_it_is(fit):
 
 def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(fit):
     whole, _ = fit("whole")
-    run, _ = fit("damaged", CONFIG.changed(steps=16))
+    run, _ = fit("damaged", CONFIG.replace(steps=16))
     (run.checkpoint_path(16) / "optimizer.safetensors").write_bytes(b"")
     fit("damaged")
     assert same(run, whole)
@@ -182,7 +182,7 @@ def test_a_non_finite_gradient_stops_training_and_names_the_examples(fit, toy):
 
 
 def test_non_finite_updates_can_be_skipped_but_not_forever(fit, toy):
-    skipping = CONFIG.changed(nan="skip")
+    skipping = CONFIG.replace(nan="skip")
     task = task_that(toy, lambda call, batch: float("inf") if call in (6, 20) else None)
     run, result = fit(config=skipping, task=task)
     assert result.reason == "steps"
@@ -196,9 +196,9 @@ def test_non_finite_updates_can_be_skipped_but_not_forever(fit, toy):
 @pytest.mark.parametrize("rate", [1e30, 3e38])
 @pytest.mark.parametrize("policy", ["stop", "skip"])
 def test_diverged_weights_are_not_saved_and_good_checkpoints_stay(fit, toy, rate, policy):
-    run, _ = fit(config=CONFIG.changed(steps=8))
+    run, _ = fit(config=CONFIG.replace(steps=8))
     good = load_latest(run)
-    wild = CONFIG.changed(keep_checkpoints=1, nan=policy, checkpoint_every=1, schedule={"kind": "constant", "lr": rate})
+    wild = CONFIG.replace(keep_checkpoints=1, nan=policy, checkpoint_every=1, schedule={"kind": "constant", "lr": rate})
     with pytest.raises(UserError, match=r"finite.*step-\d+ is the last good checkpoint: lower train\.schedule\.lr"):
         fit(config=wild)
     for step in run.steps():
@@ -214,7 +214,7 @@ def test_diverged_weights_are_not_saved_and_good_checkpoints_stay(fit, toy, rate
 
 def test_early_stopping_keeps_the_best_checkpoint(fit):
     scores = iter([1.0, 3.0, 2.0, float("nan"), 2.5])
-    config = CONFIG.changed(validate_every=2, patience=3, keep_checkpoints=1)
+    config = CONFIG.replace(validate_every=2, patience=3, keep_checkpoints=1)
     run, result = fit(config=config, validate=lambda model: {"bleu": next(scores)}, watch=Metric("bleu", lower=False))
     assert (result.reason, result.step) == ("patience", 10)
     assert result.best == {"name": "bleu", "value": 3.0, "step": 4}
@@ -229,7 +229,7 @@ def test_a_score_that_does_not_exist_cannot_be_watched(fit):
 
 def test_of_equal_scores_the_later_checkpoint_is_best_but_patience_ends(fit):
     scores = iter([2.0, 1.0, 1.0, 3.0])
-    config = CONFIG.changed(steps=100, validate_every=4, patience=2)
+    config = CONFIG.replace(steps=100, validate_every=4, patience=2)
     run, result = fit(config=config, validate=lambda model: {"nll": next(scores)})
     assert (result.reason, result.step, result.best["step"]) == ("patience", 16, 12)
     assert (run.path / "best").read_text().strip() == "step-12"
@@ -238,7 +238,7 @@ def test_of_equal_scores_the_later_checkpoint_is_best_but_patience_ends(fit):
 def test_minutes_are_a_budget_that_the_schedule_follows(fit, toy):
     task = toy.Task()
     task.pause = 0.005
-    config = CONFIG.changed(steps=0, minutes=0.02, schedule={"kind": "linear", "warmup": 0}, log_every=1)
+    config = CONFIG.replace(steps=0, minutes=0.02, schedule={"kind": "linear", "warmup": 0}, log_every=1)
     run, result = fit(config=config, task=task, validate=None)
     assert result.reason == "minutes"
     assert 0.02 <= result.minutes < 0.05
@@ -255,7 +255,7 @@ def test_validation_counts_towards_the_budget_in_minutes(fit):
         time.sleep(0.7)
         return {"nll": 1.0}
 
-    run, result = fit(config=CONFIG.changed(steps=0, minutes=0.01, validate_every=1), validate=slow)
+    run, result = fit(config=CONFIG.replace(steps=0, minutes=0.01, validate_every=1), validate=slow)
     assert (result.reason, result.step) == ("minutes", 1)
     assert run.state["minutes"] >= 0.01
 
@@ -286,14 +286,14 @@ def test_validation_sees_the_averaged_weights_without_dropout(fit, toy):
 
 
 def test_saving_leaks_no_file_descriptors(fit):
-    fit("first", CONFIG.changed(steps=4))
+    fit("first", CONFIG.replace(steps=4))
     before = len(os.listdir("/proc/self/fd"))
-    fit("second", CONFIG.changed(steps=40, checkpoint_every=1))
+    fit("second", CONFIG.replace(steps=40, checkpoint_every=1))
     assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_tensorboard_gets_the_rows(fit):
-    run, _ = fit(config=CONFIG.changed(tensorboard=True))
+    run, _ = fit(config=CONFIG.replace(tensorboard=True))
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
     (file,) = (run.path / "tensorboard").iterdir()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.run import train_experiment
 
 TRAIN = {
@@ -51,7 +51,7 @@ def place(tmp_path_factory) -> Path:
             "name": name, "task": {"kind": task, "context": 16}, "data": data(folder, task), "tokeniser": "words",
             "model": {"dropout": 0.0, **model}, "train": {**TRAIN, "steps": 40},
         }  # fmt: skip
-        train_experiment(resolved(tables), folder / "runs")
+        train_experiment(parse_experiment(tables), folder / "runs")
     return folder
 
 
@@ -74,7 +74,7 @@ def learn(tables, tmp_path):
 
     def learnt(task: str, *arguments, **others):
         said: list[str] = []
-        experiment = resolved(tables(task, *arguments, **others))
+        experiment = parse_experiment(tables(task, *arguments, **others))
         run, _ = train_experiment(experiment, tmp_path / "runs", announce=said.append)
         return run, said
 

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 import headwise
 from headwise import UserError
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.run import train_experiment
 from headwise.runs import Run
 from headwise.text.tokenisers import Tokenisers
@@ -53,7 +53,9 @@ def test_a_fine_tuned_language_model_starts_with_a_lower_loss(place, learn):
     train = {"steps": 2, "log_every": 2}
     tuned, _ = learn("language-model", train=train)
     own = Run.open(place / "runs" / "gpt").config
-    fresh, _ = train_experiment(resolved({**own, "train": {**own["train"], **train}}), tuned.path.parent / "fresh")
+    fresh, _ = train_experiment(
+        parse_experiment({**own, "train": {**own["train"], **train}}), tuned.path.parent / "fresh"
+    )
     assert first_loss(tuned) < 0.8 * first_loss(fresh)
 
 
@@ -85,9 +87,9 @@ def test_a_hugging_face_folder_gives_architecture_and_tokeniser(place, learn, tm
 
 def test_tables_without_a_kind_are_merged_into_those_of_the_other_run(tables, place):
     theirs = Run.open(place / "runs" / "gpt").config
-    found = resolved(tables("classify", "gpt@step-40", model={"dropout": 0.3})).model_dump(mode="json")
+    found = parse_experiment(tables("classify", "gpt@step-40", model={"dropout": 0.3})).model_dump(mode="json")
     assert found["model"] == {**theirs["model"], "dropout": 0.3} and found["tokeniser"] == theirs["tokeniser"]
-    alone = resolved(tables("classify", model={"kind": "gpt", "depth": 3}))
+    alone = parse_experiment(tables("classify", model={"kind": "gpt", "depth": 3}))
     assert (alone.model.width, alone.model.depth) == (768, 3)
 
 
@@ -100,9 +102,9 @@ def test_resuming_does_not_need_the_pretrained_model(tables, place, tmp_path):
 
     shutil.copytree(place / "runs" / "gpt", tmp_path / "gpt")
     settings = tables("classify", str(tmp_path / "gpt"), train={"log_every": 5}, tuning={"lora": {"rank": 2}})
-    whole, _ = train_experiment(resolved(settings), tmp_path / "whole")
+    whole, _ = train_experiment(parse_experiment(settings), tmp_path / "whole")
     with pytest.raises(Stopped):
-        train_experiment(resolved(settings), tmp_path / "broken", observers=[stop])
+        train_experiment(parse_experiment(settings), tmp_path / "broken", observers=[stop])
     shutil.rmtree(tmp_path / "gpt")
     broken = Run.open(tmp_path / "broken" / "tuned")
     assert broken.steps() == [0]
@@ -135,7 +137,7 @@ def test_a_vocabulary_larger_than_the_embedding_is_an_error(place):
     model = loaded.experiment.model.build(words.size, 0, "language-model")
     size = words.size - 2
     with pytest.raises(UserError, match=f"init_from: x has {size} token embeddings and its tokeniser {words.size} "):
-        init_from(model, loaded.experiment.changed(init_from="x"), loaded, Tokenisers(words, words))
+        init_from(model, loaded.experiment.replace(init_from="x"), loaded, Tokenisers(words, words))
 
 
 def test_a_language_model_is_initialised_from_the_decoder_of_a_translator(tmp_path):
@@ -147,9 +149,9 @@ def test_a_language_model_is_initialised_from_the_decoder_of_a_translator(tmp_pa
     pairs = {"train": str(tmp_path / "pairs.tsv"), "cache": cache}
     model = {"kind": "transformer-tiny"}
     tables = {"name": "pairs", "data": pairs, "tokeniser": "words", "model": model, "train": train}
-    old, _ = train_experiment(resolved(tables), tmp_path / "runs")
+    old, _ = train_experiment(parse_experiment(tables), tmp_path / "runs")
     lines = {"train": str(tmp_path / "lines.txt"), "format": "lines", "cache": cache}
     tables = {"name": "lm", "task": "language-model", "data": lines, "init_from": str(old.path), "train": train}
-    new, _ = train_experiment(resolved(tables), tmp_path / "runs")
+    new, _ = train_experiment(parse_experiment(tables), tmp_path / "runs")
     source, target = (Tokenisers.load(run.tokenizer) for run in (old, new))
     assert target.target.vocabulary == source.target.vocabulary != source.source.vocabulary

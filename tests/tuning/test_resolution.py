@@ -11,7 +11,7 @@ import torch
 
 import headwise
 from headwise.blocks.positions.grid import LearnedGridPositions, interpolate_positions
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.run import train_experiment
 from headwise.tuning.transfer import resize_positions
 
@@ -27,7 +27,7 @@ def learn(folder: Path, init_from: str = "", data: dict[str, Any] | None = None,
         "data": {"name": "digits", "max_images": 64, "valid_size": 8, "cache": str(folder / "cache"), **(data or {})},
         **tables,
     }  # fmt: skip
-    run, _ = train_experiment(resolved(found), folder / "runs", announce=said.append)
+    run, _ = train_experiment(parse_experiment(found), folder / "runs", announce=said.append)
     return headwise.load(run.path), said[0]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.tasks.tables import TASKS
 from headwise.vision.batches import ImageData
 from headwise.vision.images import Images
@@ -41,7 +41,7 @@ def test_epochs_have_different_images() -> None:
 
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_the_setting_of_the_task_reaches_the_batches(repeats: int, tmp_path: Path) -> None:
-    experiment = resolved(
+    experiment = parse_experiment(
         {
             "task": {"kind": "classify-images", "repeats": repeats},
             "data": {"name": "digits", "max_images": 48, "valid_size": 8, "cache": str(tmp_path / "cache")},
@@ -50,7 +50,7 @@ def test_the_setting_of_the_task_reaches_the_batches(repeats: int, tmp_path: Pat
         }
     )
     prepared = TASKS["classify-images"].task_class.prepare(experiment.data, experiment.tokeniser)
-    data = experiment.create_task(prepared.tokenisers).data(prepared.train, 0, experiment.train)
+    data = experiment.create_task(prepared.tokenisers).build_batches(prepared.train, 0, experiment.train)
     batch = data.batch(data.plan(0)[0])
     copies = Counter(batch.ids.tolist())
     assert set(copies.values()) == {repeats} and len(copies) == 12 // repeats

@@ -45,8 +45,8 @@ def build_ours(job: MixerJob, length: int) -> nn.Module:
 def with_max_length(config: Any, length: int) -> Any:
     """A config whose `max_length` is at least `length`."""
     if hasattr(config, "score"):
-        config = config.changed(score=with_max_length(config.score, length))
-    return config.changed(max_length=length) if getattr(config, "max_length", length) < length else config
+        config = config.replace(score=with_max_length(config.score, length))
+    return config.replace(max_length=length) if getattr(config, "max_length", length) < length else config
 
 
 def linformer(job: MixerJob, length: int) -> nn.Module:

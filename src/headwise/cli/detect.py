@@ -64,8 +64,9 @@ def detect(
         (objects,) = loaded.detect([picture], above)
         _print_objects(file, objects, json_)
         if out:
-            maps = task.attention(loaded.model, task.pixels.read(picture))[objects.queries] if attention else None
-            say(f"picture: {draw_detections(out, picture, objects, maps, task.seen(picture.size))}")
+            pixels = task.pixels.read(picture)
+            maps = task.attention_maps(loaded.model, pixels)[objects.queries] if attention else None
+            say(f"picture: {draw_detections(out, picture, objects, maps, task.visible_window(picture.size))}")
 
 
 def _print_objects(file: Path, objects: Detections, as_json: bool) -> None:

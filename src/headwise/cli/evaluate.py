@@ -116,7 +116,7 @@ def _replace_images(loaded: TrainedModel, data: Sequence[str]) -> TrainedModel:
         raise UserError("--data: name one image dataset, or one folder with a folder for each class")
     parts = dict.fromkeys(("train", "valid", "test"), data[0])  # all splits, so that the whole folder is scored
     images = validate(ImagesConfig, parts if Path(data[0]).exists() else {"name": data[0]}, "--data")
-    return replace(loaded, experiment=loaded.experiment.changed(data=images))
+    return replace(loaded, experiment=loaded.experiment.replace(data=images))
 
 
 def _read_pairs(files: tuple[Path, ...], loaded: TrainedModel) -> Sequence[Pair]:
@@ -160,6 +160,6 @@ def _draw_by_length(evaluation: Evaluation, loaded: TrainedModel, path: Path, ti
     from headwise.inspect.by_length import plot_by_length, score_by_length
 
     task: Any = loaded.task
-    bins = score_by_length(evaluation, score=lambda outputs, references: task.scores(outputs, references)[0])
+    bins = score_by_length(evaluation, score=lambda outputs, references: task.score_outputs(outputs, references)[0])
     plot_by_length({title: bins}, path)
     return path

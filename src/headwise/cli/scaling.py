@@ -50,7 +50,7 @@ def scaling(
 
     add_parts(with_ or ())
     config = ScalingConfig.read(ladder, set_ or ())
-    config = config.changed(seeds=tuple(seeds)) if seeds else config
+    config = config.replace(seeds=tuple(seeds)) if seeds else config
     if dry_run:
         _print_runs(config, runs)
         return

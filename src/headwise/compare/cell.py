@@ -15,7 +15,7 @@ from headwise.compare.config import ComparisonConfig
 from headwise.compare.values import Outcome
 from headwise.config.base import Config
 from headwise.errors import UserError
-from headwise.experiment.config import Experiment, resolved
+from headwise.experiment.config import Experiment, parse_experiment
 from headwise.runs import Run
 from headwise.utils.files import remove
 
@@ -58,7 +58,7 @@ class Cell(Config):
         """Whether a run has this experiment. Its config holds all settings of its time: a default that changed since
         makes it another experiment; a setting added since has its default."""
         try:
-            return resolved(run.config) == self.experiment
+            return parse_experiment(run.config) == self.experiment
         except UserError:  # incomplete, or written by a version with other settings
             return False
 

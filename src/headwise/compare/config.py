@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from headwise.config.base import Amount, Config, Count, FolderName, Problems, merge, validate
+from headwise.config.base import Config, FolderName, NonNegativeFloat, NonNegativeInt, Problems, merge, validate
 from headwise.errors import UserError, nearest
 from headwise.experiment.config import Experiment, parse_changes, read_toml
 
@@ -32,10 +32,10 @@ LOWER_IS_BETTER = dict.fromkeys(("SER", "WER", "PER", "CER", "perplexity"), True
 class Budget(Config):
     """The budget of each run, instead of the base experiment's; the first limit reached ends it."""
 
-    steps: Count = 0
-    epochs: Count = 0
-    minutes: Amount = 0.0
-    tokens: Count = 0
+    steps: NonNegativeInt = 0
+    epochs: NonNegativeInt = 0
+    minutes: NonNegativeFloat = 0.0
+    tokens: NonNegativeInt = 0
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class ComparisonConfig(Config):
     title: str = ""
     base: str = ""  # an experiment file, relative to the table
     experiment: dict[str, Any] = Field(default_factory=dict)  # or its keys, or changes of the file
-    seeds: tuple[Count, ...] = Field((1,), min_length=1)
+    seeds: tuple[NonNegativeInt, ...] = Field((1,), min_length=1)
     score: str = ""  # the one to rank by; empty: the first that `evaluate` reports
     lower: bool | None = None  # whether lower is better; known for the usual scores
     checkpoint: str = "best"  # the weights to evaluate: best, last, average or step-N
@@ -131,7 +131,7 @@ class ComparisonConfig(Config):
             if name not in arms_by_name:
                 raise UserError(f"{self.name}: no arm is called '{name}'; {nearest(name, arms_by_name)}")
         selected = tuple(arm for arm in self.arm if not names or arm.name in names)
-        return self.changed(arm=selected, seeds=tuple(seeds) or self.seeds)
+        return self.replace(arm=selected, seeds=tuple(seeds) or self.seeds)
 
 
 class SuiteTable(Config):
@@ -169,7 +169,7 @@ class Suite(Config):
                 "set": {**table.set, **spec.set},
                 "title": spec.title or table.title,
             }
-            tables[name] = table.changed(**changed) if spec.set else table
+            tables[name] = table.replace(**changed) if spec.set else table
         top = data if "tables" in data else {"title": data.get("title", "")}
         return validate(cls, {"name": path.stem, **top, "tables": tables}, str(path))
 
@@ -186,7 +186,7 @@ class Suite(Config):
             for name, table in self.tables.items()
             if not wanted or names[name].intersection(wanted)
         }
-        return self.changed(tables=chosen)
+        return self.replace(tables=chosen)
 
 
 def nest_keys(changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Experiments as frozen values; importable without torch."""
+"""Configs: frozen, validated values, importable without torch."""

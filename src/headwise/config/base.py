@@ -1,7 +1,7 @@
-"""Frozen, validated values, and the explicit tables from which `kind` picks.
+"""Base of all configs, and the registries in which `kind` is looked up.
 
-A config is a value one can print, compare and hash. It never holds a module and imports no torch;
-the only place where it meets a module is its `build` method, which imports what it needs.
+A config is a frozen pydantic model that can be printed, compared and hashed. It holds no module and imports no torch;
+its `build` method imports what it needs and returns the module.
 
     >>> norms = Table("norm", default="layer")
     >>> @norms.add
@@ -34,22 +34,22 @@ from pydantic import (
 from headwise.errors import UserError, nearest
 from headwise.utils.files import check_name
 
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
-Amount = Annotated[float, Field(ge=0)]
-Rising = Annotated[float, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
+NonNegativeInt = Annotated[int, Field(ge=0)]
+PositiveInt = Annotated[int, Field(ge=1)]
+NonNegativeFloat = Annotated[float, Field(ge=0)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Config(BaseModel):
-    """A frozen value with checked fields; an unknown key names ours where it is another library's, else the nearest."""
+    """A frozen, validated config. An unknown key is refused with a suggestion."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    place: ClassVar[str | None] = None  # which table of an experiment it is, from the root; None: one of several
+    place: ClassVar[str | None] = None  # path of its table in an experiment; None: it may stand in several
 
     @model_validator(mode="before")
     @classmethod
-    def _known_keys(cls, data: Any, info: ValidationInfo) -> Any:
+    def _check_keys(cls, data: Any, info: ValidationInfo) -> Any:
         if isinstance(data, Mapping):
             unknown = [str(key) for key in data if key not in cls.model_fields]
             place = info.context["place"] if info.context and cls.place else cls.place
@@ -59,53 +59,53 @@ class Config(BaseModel):
 
     @classmethod
     def suggest(cls, key: str, data: Mapping[str, Any], place: str | None) -> str:
-        """What may have been meant by a key that the table `data` at `place` cannot have."""
+        """The end of the error sentence for an unknown key of the table `data` at `place`."""
         from headwise.config import suggestions
 
         return suggestions.suggest(key, place, cls.known_keys()) or nearest(key, cls.known_keys())
 
     @classmethod
     def known_keys(cls) -> tuple[str, ...]:
-        """The keys of its table."""
+        """The keys that its table may have."""
         return tuple(cls.model_fields)
 
-    def changed(self, **changes: Any) -> Any:
+    def replace(self, **changes: Any) -> Any:
         """A copy with some fields replaced, validated again."""
         return type(self).model_validate({**dict(self), **changes})
 
 
 class Problems(ValueError):
-    """What is wrong inside a nested table: (path of keys, sentence) pairs."""
+    """Validation errors inside a nested table: (path of keys, sentence) pairs."""
 
-    def __init__(self, found: list[tuple[tuple[str, ...], str]]):
-        super().__init__("; ".join(f"{'.'.join(path)}: {text}" for path, text in found))
-        self.found = found
+    def __init__(self, problems: list[tuple[tuple[str, ...], str]]):
+        super().__init__("; ".join(f"{'.'.join(path)}: {text}" for path, text in problems))
+        self.problems = problems
 
 
-def problems(error: ValidationError) -> list[tuple[tuple[str, ...], str]]:
+def list_problems(error: ValidationError) -> list[tuple[tuple[str, ...], str]]:
     """pydantic's errors as (path, sentence), nested tables included, without its URLs."""
-    found: list[tuple[tuple[str, ...], str]] = []
+    problems: list[tuple[tuple[str, ...], str]] = []
     for item in error.errors(include_url=False):
         path = tuple(str(key) for key in item["loc"])
         inner = item.get("ctx", {}).get("error")
         if isinstance(inner, Problems):
-            found += [(path + deeper, text) for deeper, text in inner.found]
+            problems += [(path + keys, text) for keys, text in inner.problems]
         else:
             text = item["msg"].removeprefix("Value error, ")
-            given = item.get("input")
-            shown = f" (it is {given!r})" if isinstance(given, str | int | float | bool) else ""
-            found.append((path, text[:1].lower() + text[1:] + shown))
-    return found
+            value = item.get("input")
+            shown = f" (it is {value!r})" if isinstance(value, str | int | float | bool) else ""
+            problems.append((path, text[:1].lower() + text[1:] + shown))
+    return problems
 
 
 Kind = TypeVar("Kind", bound=type[Config])
 
 
 class Table:
-    """A registry of config classes by `kind`. `homes` says where the built-in ones live ("module:Class"); each is
-    imported when it is first looked up, so that names are known without torch. Others enter with `add`.
+    """A registry of config classes by `kind`. `homes` maps built-in kinds to "module:Class"; a class is imported when
+    it is first looked up, so that names are known without torch. `add` registers others.
 
-    `place` is the table of an experiment that it is for, if there is only one.
+    `place` is the path of the table in an experiment, if there is only one.
     """
 
     def __init__(self, what: str, default: str, place: str | None = None, homes: Mapping[str, str] | None = None):
@@ -116,7 +116,7 @@ class Table:
         self.loaded: dict[str, type[Config]] = {}
 
     def add(self, cls: Kind) -> Kind:
-        """Enter a config class under the default of its `kind` field; works as a decorator."""
+        """Register a config class under the default of its `kind` field; works as a decorator."""
         config: type[Config] = cls
         self.loaded[config.model_fields["kind"].default] = config
         if self.place is not None:
@@ -139,7 +139,7 @@ class Table:
         return self.loaded[name]
 
     def suggest(self, name: str) -> str:
-        """The end of a sentence about an unknown kind: the nearest ones, or all of them."""
+        """The end of the error sentence for an unknown kind: the nearest ones, or all of them."""
         return nearest(name, self.names)
 
     def check_kind(self, value: Any) -> None:
@@ -163,7 +163,7 @@ class Table:
         try:
             return cls.model_validate(dict(value), context={"place": self.place})
         except ValidationError as error:
-            raise Problems(problems(error)) from None
+            raise Problems(list_problems(error)) from None
 
 
 def slot(table: Table) -> Any:
@@ -176,26 +176,27 @@ def slot(table: Table) -> Any:
     ]
 
 
-FolderName = Annotated[str, AfterValidator(check_name)]  # of a folder of runs: it stays inside
+FolderName = Annotated[str, AfterValidator(check_name)]  # of a run's folder; no path
 
 
 def validate(cls: type[Any], data: Mapping[str, Any], where: str = "") -> Any:
-    """Make a config from plain data; a problem becomes one sentence that names file and key."""
+    """A config from plain data; problems become a `UserError` with file, key and sentence of each."""
     try:
         return cls.model_validate(dict(data))
     except ValidationError as error:
-        found = problems(error)
+        problems = list_problems(error)
     except Problems as error:
-        found = error.found
-    raise UserError("\n".join(": ".join(filter(None, (where, ".".join(path), text))) for path, text in found))
+        problems = error.problems
+    raise UserError("\n".join(": ".join(filter(None, (where, ".".join(path), text))) for path, text in problems))
 
 
-STACKS = ("encoder", "decoder")  # tables of a model whose `depth` is the model's where they do not say theirs
+# A shorthand key sets the key of the same name in these tables beside it, where they do not set their own.
+SHORTHANDS = {"depth": ("encoder", "decoder")}
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any], later: bool = True) -> dict[str, Any]:
-    """`over` laid on `base`, table by table; another `kind` replaces its table whole. A `depth` of the model replaces
-    those that its stacks were given before, unless both are said at once (not `later`).
+    """Merge `over` into `base`, table by table; another `kind` replaces the whole table. A shorthand key of `over`
+    replaces what `base` sets for it in single tables, unless both were written at once (not `later`).
 
     >>> merge({"norm": {"kind": "layer", "eps": 1.0}}, {"norm": {"kind": "rms"}})
     {'norm': {'kind': 'rms'}}
@@ -205,9 +206,10 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], later: bool = True) 
     {'encoder': {'shared': True}, 'depth': 6}
     """
     merged = dict(base)
-    for side in STACKS if later and "depth" in over else ():
-        if isinstance(stack := merged.get(side), Mapping):
-            merged[side] = {key: value for key, value in stack.items() if key != "depth"}
+    for key, tables in SHORTHANDS.items() if later else ():
+        for name in tables if key in over else ():
+            if isinstance(table := merged.get(name), Mapping):
+                merged[name] = {inner: value for inner, value in table.items() if inner != key}
     for key, value in over.items():
         old = merged.get(key)
         if isinstance(old, str) and isinstance(value, Mapping):

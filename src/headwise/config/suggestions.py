@@ -1,8 +1,8 @@
-"""What other libraries call our keys: PyTorch, Hugging Face transformers, timm, fairseq, nanoGPT.
+"""Names of other libraries for our keys: PyTorch, Hugging Face transformers, timm, fairseq, nanoGPT.
 
-A row is: names, our keys from the experiment's root. Of several keys that one counts which the table can hold where the
-name was written; otherwise the first in another table. Our own names are listed for where they stand in a wrong table.
-This is for the sentence that refuses an unknown key: none of these names is accepted.
+A row is: their names, our keys from the experiment's root. Of several keys, the first that the table of the unknown key
+can have is suggested, else the first in another table. Our own names are listed for keys written into a wrong table.
+The suggestion stands in the error; none of these names is accepted.
 """
 
 from __future__ import annotations
@@ -121,10 +121,12 @@ ROWS = (
     ("no_repeat_ngram_size", "decode.no_repeat_ngram"),
     ("stop_strings stop_sequences", "decode.stop"),
 )
-GUESSES: dict[str, tuple[str, ...]] = {name: tuple(keys.split()) for names, keys in ROWS for name in names.split()}
+SUGGESTED_KEYS: dict[str, tuple[str, ...]] = {
+    name: tuple(keys.split()) for names, keys in ROWS for name in names.split()
+}
 
-# what else to know of a key of ours
-OF_KEYS = {
+# remarks on keys of ours
+KEY_REMARKS = {
     "model.positions.max_length": 'with kind = "learned"',
     "model.positions.base": 'with kind = "rotary"',
     "model.positions.buckets": 'with kind = "t5"',
@@ -136,8 +138,8 @@ OF_KEYS = {
     "tokeniser.size": "headwise.build takes it as vocab",
     "name": "the folder of all runs is --runs",
 }
-# and of a name of theirs, where it is another quantity
-OF_NAMES = {
+# remarks on names of theirs that mean another quantity
+NAME_REMARKS = {
     "mlp_ratio": {"model.hidden": "in units: mlp_ratio times model.width"},
     "warmup_ratio": {"train.schedule.warmup": "in steps"},
     "warmup_epochs": {"train.schedule.warmup": "in steps"},
@@ -148,16 +150,16 @@ OF_NAMES = {
     "beta1": {"train.optimizer.betas": "both in one list"},
     "beta2": {"train.optimizer.betas": "both in one list"},
 }
-COUNTED = ("num_classes", "num_labels", "n_classes", "nb_classes")  # no keys of ours: the data say it
+LABEL_COUNTS = ("num_classes", "num_labels", "n_classes", "nb_classes")  # taken from the data
 
 
 def suggest(
     name: str, place: str | None, known: Iterable[str], exists: Callable[[str], bool] = lambda key: True
 ) -> str:
-    """The end of an error sentence for another library's name in the table at `place`; empty if it is no such name.
+    """The end of the error sentence for another library's name in the table at `place`; empty if it is no such name.
 
-    `known` are the keys of that table, whose place may be unknown; `exists` tells whether the experiment has a key of
-    another table.
+    `known` are the keys of that table, whose place may be unknown; `exists` tells whether the experiment can have a key
+    of another table.
 
     >>> suggest("d_model", "model", ["width", "heads"])
     'Headwise calls it model.width'
@@ -167,9 +169,9 @@ def suggest(
     'Headwise calls it depth'
     """
     name, known = name.lower().replace("-", "_"), tuple(known)
-    if name in COUNTED and place is not None:
+    if name in LABEL_COUNTS and place is not None:
         return "Headwise counts the labels of the data; leave it out (headwise.build takes it as outputs)"
-    keys = GUESSES.get(name, ())
+    keys = SUGGESTED_KEYS.get(name, ())
     if place is None:
         leaf = next((key.rpartition(".")[2] for key in keys if key.rpartition(".")[2] in known), "")
         return f"Headwise calls it {leaf}" if leaf else ""
@@ -178,7 +180,7 @@ def suggest(
     here = [key for key in inside if _fits(key, prefix, known) and (place or exists(key))]
     elsewhere = [key for key in keys if key not in inside and exists(key)]
     for key in (*here, *elsewhere):
-        remark = OF_NAMES.get(name, {}).get(key) or OF_KEYS.get(key, "")
+        remark = NAME_REMARKS.get(name, {}).get(key) or KEY_REMARKS.get(key, "")
         if key == prefix + name:
             return f"it comes {remark}"  # another kind has it
         table = key.rpartition(".")[0]
@@ -188,6 +190,6 @@ def suggest(
 
 
 def _fits(key: str, prefix: str, known: tuple[str, ...]) -> bool:
-    """Whether a table has a key, or another kind of it would."""
+    """Whether the table can have a key, with its kind or with another."""
     first, dot, _ = key.removeprefix(prefix).partition(".")
-    return first in known or (not dot and OF_KEYS.get(key, "").startswith("with kind"))
+    return first in known or (not dot and KEY_REMARKS.get(key, "").startswith("with kind"))

@@ -1,4 +1,4 @@
-"""Scores of texts, each with a 95 % bootstrap interval; pure functions, no model in sight."""
+"""Evaluation metrics, each with a 95 % bootstrap interval; pure functions of outputs and references."""
 
 from headwise.evaluate.accuracy import accuracy
 from headwise.evaluate.bleu import bleu, tokenised_bleu

@@ -1,4 +1,4 @@
-"""The share of items that are right."""
+"""Accuracy: the share of outputs that equal their reference."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from headwise.evaluate.bootstrap import check_paired, interval
+from headwise.evaluate.bootstrap import bootstrap_interval, check_paired
 from headwise.evaluate.score import Score
 
 
@@ -20,5 +20,5 @@ def accuracy(
     """
     check_paired(outputs, references)
     right = np.array([a == b for a, b in zip(outputs, references, strict=True)], dtype=float)
-    low, high = interval(right[:, None], lambda sums: 100 * sums[:, 0] / len(right), resamples, seed)
+    low, high = bootstrap_interval(right[:, None], lambda sums: 100 * sums[:, 0] / len(right), resamples, seed)
     return Score("accuracy", float(100 * right.mean()), low, high, f"{len(right)} items", unit="%")

@@ -1,6 +1,6 @@
-"""Scores of short answers: exact match and overlap of words, as for SQuAD (Rajpurkar et al. 2016).
+"""SQuAD metrics of short answers: exact match and word F1 (Rajpurkar et al. 2016).
 
-Case, punctuation and the articles a, an and the do not count; of several references the nearest does.
+Case, punctuation and the articles a, an and the are ignored; of several references the best counts.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from headwise.evaluate.bootstrap import check_listed, interval
+from headwise.evaluate.bootstrap import bootstrap_interval, check_reference_lists
 from headwise.evaluate.score import Score
 
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
-_MARKS = str.maketrans("", "", string.punctuation)
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def normal(text: str) -> str:
+def normalise_answer(text: str) -> str:
     """
-    >>> normal("The  Eiffel-Tower!")
+    >>> normalise_answer("The  Eiffel-Tower!")
     'eiffeltower'
     """
-    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_MARKS)).split())
+    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact_match(outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000) -> Score:
@@ -33,35 +33,39 @@ def exact_match(outputs: Sequence[str], references: Sequence[Sequence[str]], res
     >>> exact_match(["the tower", "Rome"], [["Tower."], ["Paris", "Lyon"]]).value
     50.0
     """
-    return _mean("exact match", outputs, references, lambda ours, true: float(normal(ours) == normal(true)), resamples)
+    return _mean_score("exact match", outputs, references, _exact, resamples)
 
 
-def overlap(outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000) -> Score:
-    """The mean of 2 PR / (P + R) of the words, in percent.
+def word_f1(outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000) -> Score:
+    """The mean F1 = 2 PR / (P + R) of the words, in percent.
 
-    >>> round(overlap(["big red dog"], [["a red dog", "cat"]], resamples=0).value, 2)
+    >>> round(word_f1(["big red dog"], [["a red dog", "cat"]], resamples=0).value, 2)
     80.0
     """
-    return _mean("F1", outputs, references, _f1, resamples)
+    return _mean_score("F1", outputs, references, _f1, resamples)
 
 
-def _f1(ours: str, true: str) -> float:
-    given, wanted = normal(ours).split(), normal(true).split()
-    common = (Counter(given) & Counter(wanted)).total()
-    if not given or not wanted:
-        return float(given == wanted)
-    return 2 * common / (len(given) + len(wanted))
+def _exact(output: str, reference: str) -> float:
+    return float(normalise_answer(output) == normalise_answer(reference))
 
 
-def _mean(
+def _f1(output: str, reference: str) -> float:
+    predicted, true = normalise_answer(output).split(), normalise_answer(reference).split()
+    common = (Counter(predicted) & Counter(true)).total()
+    if not predicted or not true:
+        return float(predicted == true)
+    return 2 * common / (len(predicted) + len(true))
+
+
+def _mean_score(
     name: str,
     outputs: Sequence[str],
     references: Sequence[Sequence[str]],
     score: Callable[[str, str], float],
     resamples: int,
 ) -> Score:
-    check_listed(outputs, references)
+    check_reference_lists(outputs, references)
     pairs = zip(outputs, references, strict=True)
-    each = 100 * np.array([max(score(ours, true) for true in listed) for ours, listed in pairs])
-    low, high = interval(each[:, None], lambda sums: sums[:, 0] / len(each), resamples)
-    return Score(name, float(each.mean()), low, high, f"{len(each)} items", unit="%")
+    scores = 100 * np.array([max(score(output, text) for text in texts) for output, texts in pairs])
+    low, high = bootstrap_interval(scores[:, None], lambda sums: sums[:, 0] / len(scores), resamples)
+    return Score(name, float(scores.mean()), low, high, f"{len(scores)} items", unit="%")

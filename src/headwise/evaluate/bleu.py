@@ -1,7 +1,7 @@
 """Corpus BLEU (Papineni et al. 2002) by sacreBLEU (Post 2018), raw and tokenised, with both signatures.
 
-Raw scores are the comparable ones: sacreBLEU tokenises (13a) and keeps the case. Older papers report text
-that was tokenised by Moses and lower-cased; `tokenised` reproduces those and says so in its detail.
+Raw scores are the comparable ones: sacreBLEU tokenises (13a) and keeps the case. Older papers report BLEU of
+text that was tokenised by Moses and lower-cased, as `tokenised_bleu` does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from headwise.evaluate.bootstrap import Floats, check_listed, interval
+from headwise.evaluate.bootstrap import Floats, bootstrap_interval, check_reference_lists
 from headwise.evaluate.score import Score
 
 ORDERS = 4
@@ -41,18 +41,18 @@ def tokenised_bleu(
 
     moses = MosesTokenizer(lang=language)
 
-    def prepared(text: str) -> str:
+    def tokenise(text: str) -> str:
         return str(moses.tokenize(text, escape=False, return_str=True))
 
-    outputs = [prepared(text) for text in outputs]
-    references = [[prepared(text) for text in listed] for listed in references]
-    how = f"Moses {language}, "
-    return _score("BLEU tokenised", how, outputs, references, resamples, seed, tokenize="none", lowercase=True)
+    outputs = [tokenise(text) for text in outputs]
+    references = [[tokenise(text) for text in texts] for texts in references]
+    prefix = f"Moses {language}, "
+    return _score("BLEU tokenised", prefix, outputs, references, resamples, seed, tokenize="none", lowercase=True)
 
 
 def _score(
     name: str,
-    how: str,
+    prefix: str,
     outputs: Sequence[str],
     references: Sequence[Sequence[str]],
     resamples: int,
@@ -61,20 +61,20 @@ def _score(
 ) -> Score:
     from sacrebleu.metrics import BLEU
 
-    check_listed(outputs, references)
+    check_reference_lists(outputs, references)
     metric = BLEU(force=True, **options)
-    # sacreBLEU wants streams: everyone's first reference, everyone's second, ...; None where there is none
+    # sacreBLEU takes streams: the first reference of each item, the second of each, ...; None where there is none
     streams: list[Any] = [list(stream) for stream in zip_longest(*references)]
     value = metric.corpus_score(list(outputs), streams).score
-    # same n-grams, sentence by sentence; the effective order only silences a remark, the counts stay
+    # the same n-gram counts, sentence by sentence; effective_order only silences a warning
     single = BLEU(force=True, effective_order=True, **options)
     scores = [single.sentence_score(o, list(r)) for o, r in zip(outputs, references, strict=True)]
-    statistics = [[*each.counts, *each.totals, each.sys_len, each.ref_len] for each in scores]
-    low, high = interval(statistics, from_statistics, resamples, seed)
-    return Score(name, value, low, high, how + str(metric.get_signature()))
+    statistics = [[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in scores]
+    low, high = bootstrap_interval(statistics, bleu_from_statistics, resamples, seed)
+    return Score(name, value, low, high, prefix + str(metric.get_signature()))
 
 
-def from_statistics(sums: Floats) -> Floats:
+def bleu_from_statistics(sums: Floats) -> Floats:
     """BLEU of each row of summed statistics: 4 matches, 4 totals, output length, reference length.
 
     Missing matches are smoothed as in mteval-v13a (`smooth:exp`): the k-th order without a match counts 2^-k.
@@ -86,5 +86,5 @@ def from_statistics(sums: Floats) -> Floats:
     precision = smoothed / np.maximum(totals, 1)
     brevity = np.exp(np.minimum(0, 1 - reference / np.maximum(output, 1)))
     score = 100 * brevity * np.exp(np.log(precision).mean(axis=1))
-    # without any match, or with outputs too short for the highest order, there is no score
+    # 0 without any match, or where the outputs are too short for the highest order
     return np.where(missing.all(axis=1) | (totals == 0).any(axis=1), 0.0, score)

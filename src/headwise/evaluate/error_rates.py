@@ -1,4 +1,4 @@
-"""Error rates of whole sequences, words, phonemes and characters; any listed reference counts as right.
+"""Sequence, word, phoneme and character error rates, with several references for each item.
 
 SER, the sequence error rate, is the share of items whose output equals none of their references; papers on
 pronunciation call it WER, as each of their items is a word. WER, PER and CER are token error rates: the total edit
@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from headwise.evaluate.bootstrap import check_listed, interval
+from headwise.evaluate.bootstrap import bootstrap_interval, check_reference_lists
 from headwise.evaluate.score import Score
 
 
@@ -51,10 +51,10 @@ def sequence_error_rate(
     >>> print(sequence_error_rate(["a b", "c"], [["a b", "a d"], ["e"]], resamples=10))
     SER 50.0 % [0.0, 100.0] (2 items)
     """
-    check_listed(outputs, references)
+    check_reference_lists(outputs, references)
     wrong = [
-        output.split() not in [each.split() for each in listed]
-        for output, listed in zip(outputs, references, strict=True)
+        output.split() not in [text.split() for text in texts]
+        for output, texts in zip(outputs, references, strict=True)
     ]
     statistics = np.column_stack([wrong, np.ones(len(wrong))])
     return _rate("SER", statistics, resamples, seed)
@@ -79,16 +79,16 @@ def character_error_rate(
     >>> print(character_error_rate(["kitten"], [["sitting"]], resamples=10))
     CER 42.9 % [42.9, 42.9] (1 items)
     """
-    # white space separates units there, so a space that is a unit itself goes by another name
-    spaced = [" ".join(output.replace(" ", "\u2581")) for output in outputs]
-    listed = [[" ".join(each.replace(" ", "\u2581")) for each in several] for several in references]
-    return _token_error_rate("CER", spaced, listed, resamples, seed)
+    # tokens are separated by white space, so a space that is a character gets another symbol
+    spaced_outputs = [" ".join(output.replace(" ", "\u2581")) for output in outputs]
+    spaced_references = [[" ".join(text.replace(" ", "\u2581")) for text in texts] for texts in references]
+    return _token_error_rate("CER", spaced_outputs, spaced_references, resamples, seed)
 
 
 def phoneme_error_rate(
     outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, seed: int = 0
 ) -> Score:
-    """Edit distance in phonemes over reference length; phonemes are separated by white space."""
+    """Phoneme error rate: edit distance in phonemes, separated by white space, over reference length."""
     return _token_error_rate("PER", outputs, references, resamples, seed)
 
 
@@ -99,19 +99,19 @@ def _token_error_rate(
 
     Tokens are separated by white space; of equally near references the one listed first is taken.
     """
-    check_listed(outputs, references)
+    check_reference_lists(outputs, references)
     statistics = np.array(
-        [_nearest(output, listed) for output, listed in zip(outputs, references, strict=True)], dtype=float
+        [_nearest_reference(output, texts) for output, texts in zip(outputs, references, strict=True)], dtype=float
     )
     return _rate(name, statistics, resamples, seed)
 
 
-def _nearest(output: str, listed: Sequence[str]) -> tuple[int, int]:
+def _nearest_reference(output: str, references: Sequence[str]) -> tuple[int, int]:
     """(distance, length) of the nearest reference."""
-    units = output.split()
-    candidates = [each.split() for each in listed]
+    tokens = output.split()
+    candidates = [reference.split() for reference in references]
     return min(
-        ((edit_distance(units, candidate), len(candidate)) for candidate in candidates),
+        ((edit_distance(tokens, candidate), len(candidate)) for candidate in candidates),
         key=lambda pair: pair[0],
     )
 
@@ -122,6 +122,6 @@ def _rate(name: str, statistics: np.ndarray, resamples: int, seed: int) -> Score
     def rate(sums: np.ndarray) -> np.ndarray:
         return 100 * sums[:, 0] / np.maximum(sums[:, 1], 1)
 
-    low, high = interval(statistics, rate, resamples, seed)
+    low, high = bootstrap_interval(statistics, rate, resamples, seed)
     value = float(rate(statistics.sum(axis=0, keepdims=True))[0])
     return Score(name, value, low, high, f"{len(statistics)} items", unit="%")

@@ -1,4 +1,4 @@
-"""exp of the mean negative log-likelihood per token."""
+"""Perplexity, exp of the mean negative log-likelihood per token, and nats per character."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from headwise.errors import UserError
-from headwise.evaluate.bootstrap import check_paired, interval
+from headwise.evaluate.bootstrap import bootstrap_interval, check_paired
 from headwise.evaluate.score import Score
 
 
 def nats_per_character(
     nll: ArrayLike, counts: ArrayLike, characters: int, resamples: int = 1000, seed: int = 0
 ) -> Score:
-    """Nats per character, bits per character times ln 2: comparable between models with different units.
+    """Nats per character, bits per character times ln 2: comparable between models with different tokenisers.
 
     >>> nats_per_character([2.0, 4.0], [1, 2], characters=12).value
     0.5
@@ -25,7 +25,7 @@ def nats_per_character(
     def mean(sums: np.ndarray) -> np.ndarray:
         return per_token * sums[:, 0] / np.maximum(sums[:, 1], 1)
 
-    low, high = interval(statistics, mean, resamples, seed)
+    low, high = bootstrap_interval(statistics, mean, resamples, seed)
     value = float(mean(statistics.sum(axis=0, keepdims=True))[0])
     return Score("nats", value, low, high, f"per character, {characters} characters")
 
@@ -44,6 +44,6 @@ def perplexity(nll: ArrayLike, counts: ArrayLike, resamples: int = 1000, seed: i
     def exponential(sums: np.ndarray) -> np.ndarray:
         return np.exp(sums[:, 0] / sums[:, 1])
 
-    low, high = interval(statistics, exponential, resamples, seed)
+    low, high = bootstrap_interval(statistics, exponential, resamples, seed)
     value = float(exponential(statistics.sum(axis=0, keepdims=True))[0])
     return Score("perplexity", value, low, high, f"{int(statistics[:, 1].sum())} tokens")

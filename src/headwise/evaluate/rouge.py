@@ -1,6 +1,6 @@
-"""ROUGE (Lin 2004) as the package `rouge-score` computes it, without its stemmer: for summaries.
+"""ROUGE (Lin 2004) of summaries, as the package `rouge-score` computes it without its stemmer.
 
-Texts are lower-cased and cut into runs of a-z and 0-9. An item's score is F1 = 2PR / (P + R), the best over its
+Texts are lower-cased and split into runs of a-z and 0-9. An item's score is F1 = 2PR / (P + R), the best over its
 references; the score of a test set is the mean over its items, in percent.
 """
 
@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from headwise.evaluate.bootstrap import check_listed, interval
+from headwise.evaluate.bootstrap import bootstrap_interval, check_reference_lists
 from headwise.evaluate.score import Score
 
 Words = Sequence[str]
@@ -26,27 +26,27 @@ def rouge_l(outputs: Sequence[str], references: Sequence[Sequence[str]], resampl
     >>> round(rouge_l(["the cat was here"], [["The cat sat."]], resamples=0).value, 4)
     57.1429
     """
-    return _mean("ROUGE-L", by_subsequence, outputs, references, resamples, seed)
+    return _mean_score("ROUGE-L", subsequence_f1, outputs, references, resamples, seed)
 
 
 def rouge_n(
     outputs: Sequence[str], references: Sequence[Sequence[str]], order: int = 1, resamples: int = 1000, seed: int = 0
 ) -> Score:
-    """F1 of the n-grams that both have, each counted as often as in the text that has it less often.
+    """F1 of common n-grams, each counted as often as in the text that has fewer of it.
 
     >>> round(rouge_n(["the cat was here"], [["The cat sat."]], order=2, resamples=0).value, 4)
     40.0
     """
-    return _mean(f"ROUGE-{order}", partial(by_ngrams, order=order), outputs, references, resamples, seed)
+    return _mean_score(f"ROUGE-{order}", partial(ngram_f1, order=order), outputs, references, resamples, seed)
 
 
-def by_subsequence(output: Words, reference: Words) -> float:
+def subsequence_f1(output: Words, reference: Words) -> float:
     return f1(longest_common_subsequence(output, reference), len(output), len(reference))
 
 
-def by_ngrams(output: Words, reference: Words, order: int) -> float:
-    ours, theirs = (Counter(zip(*(side[n:] for n in range(order)), strict=False)) for side in (output, reference))
-    return f1((ours & theirs).total(), ours.total(), theirs.total())
+def ngram_f1(output: Words, reference: Words, order: int) -> float:
+    ours, true = (Counter(zip(*(words[n:] for n in range(order)), strict=False)) for words in (output, reference))
+    return f1((ours & true).total(), ours.total(), true.total())
 
 
 def f1(common: int, output: int, reference: int) -> float:
@@ -55,7 +55,7 @@ def f1(common: int, output: int, reference: int) -> float:
 
 
 def longest_common_subsequence(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
-    """The length of the longest sequence that both contain, in order but with gaps.
+    """The length of the longest common subsequence.
 
     Bit-parallel (Hyyrö 2004): a column of the table is one integer, whose bit i is 0 where the length grows from
     row i to row i + 1.
@@ -74,7 +74,7 @@ def longest_common_subsequence(first: Sequence[Hashable], second: Sequence[Hasha
     return len(first) - column.bit_count()
 
 
-def _mean(
+def _mean_score(
     name: str,
     score: Callable[[Words, Words], float],
     outputs: Sequence[str],
@@ -82,16 +82,16 @@ def _mean(
     resamples: int,
     seed: int,
 ) -> Score:
-    check_listed(outputs, references)
-    found = np.array(
+    check_reference_lists(outputs, references)
+    scores = np.array(
         [
-            max(score(words(output), words(reference)) for reference in listed)
-            for output, listed in zip(outputs, references, strict=True)
+            max(score(split_words(output), split_words(text)) for text in texts)
+            for output, texts in zip(outputs, references, strict=True)
         ]
     )
-    low, high = interval(100 * found[:, None] / len(found), lambda sums: sums[:, 0], resamples, seed)
-    return Score(name, float(100 * found.mean()), low, high, f"{len(found)} items", unit="%")
+    low, high = bootstrap_interval(100 * scores[:, None] / len(scores), lambda sums: sums[:, 0], resamples, seed)
+    return Score(name, float(100 * scores.mean()), low, high, f"{len(scores)} items", unit="%")
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     return _WORD.findall(text.lower())

@@ -1,4 +1,4 @@
-"""One number with its 95 % interval, as it is printed and as it is stored."""
+"""A score with its 95 % interval, as text and as JSON."""
 
 from __future__ import annotations
 

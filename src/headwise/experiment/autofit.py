@@ -1,4 +1,4 @@
-"""The zero-configuration path: look at the pairs, choose an experiment for the time given, train it."""
+"""Auto-fit: choose an experiment for the data and a time limit, and train it (`headwise fit`)."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from headwise.tasks.tables import TASKS, task_config
 
 # width, heads, encoder depth, decoder depth: each step up costs about three times as much
 LADDER = ((64, 4, 2, 2), (128, 4, 3, 2), (192, 6, 4, 3), (256, 4, 4, 4), (512, 8, 6, 6))
-ENOUGH_EPOCHS = 12  # passes over the data that a size must have time for
-EFFICIENCY = 0.4  # of the machine's matrix products, that a whole training step reaches
+ENOUGH_EPOCHS = 12  # epochs that a size must have time for
+EFFICIENCY = 0.4  # FLOPs of a training step, relative to large matrix products
 
 
 @dataclass(frozen=True)
 class Plan:
-    """An experiment and why it was chosen."""
+    """An experiment and the reasons for its settings."""
 
     experiment: Experiment
     reasons: tuple[str, ...]
 
 
 def fit(*files: str | Path, minutes: float = 10.0, runs: str | Path = "runs", name: str = "", **options: Any) -> Run:
-    """Train on one TSV or two aligned files within a time limit and return the run."""
+    """Train on one TSV or two aligned files within a time limit, and return the run."""
     run, _ = train_experiment(plan(files, minutes, name).experiment, runs, **options)
     return run
 
@@ -44,8 +44,8 @@ def plan(files: Sequence[str | Path], minutes: float, name: str = "") -> Plan:
     """Choose task, tokeniser, size and schedule for these pairs and this time."""
     data = validate(TextDataConfig, {"train": [str(file) for file in files]}, "fit")
     facts = sniff(data)
-    tokens = _tokens(facts)
-    epochs, size = _size(facts, tokens, minutes)
+    tokens = _estimate_tokens(facts)
+    epochs, size = _choose_size(facts, tokens, minutes)
     width, heads, encoder, decoder = size
     dropout = 0.0 if epochs < 4 else 0.1 if epochs < 40 else 0.2
     batch = min(max(int(tokens / 50) // 256 * 256, 512), 4096)
@@ -83,8 +83,8 @@ def plan(files: Sequence[str | Path], minutes: float, name: str = "") -> Plan:
     )
 
 
-def _tokens(facts: Facts) -> float:
-    """Source and target tokens of one pass over the data, roughly."""
+def _estimate_tokens(facts: Facts) -> float:
+    """Source and target tokens of an epoch, roughly."""
     sides = ((facts.source, facts.tokeniser), (facts.target, facts.tokeniser.target_side))
     per_row = [
         {"words": side.mean_words, "bpe": 1.3 * side.mean_words, "unigram": 1.3 * side.mean_words}.get(
@@ -95,8 +95,8 @@ def _tokens(facts: Facts) -> float:
     return facts.rows * sum(length + 1 for length in per_row)
 
 
-def _size(facts: Facts, tokens: float, minutes: float) -> tuple[float, tuple[int, int, int, int]]:
-    """The largest size of the ladder with time for enough passes, and how many passes that makes."""
+def _choose_size(facts: Facts, tokens: float, minutes: float) -> tuple[float, tuple[int, int, int, int]]:
+    """The largest size of the ladder with time for enough epochs, and the number of its epochs."""
     speed = flops_per_second() * EFFICIENCY
     vocab = getattr(facts.tokeniser, "size", 0) or facts.source.distinct_characters
     epochs, chosen = 0.0, LADDER[0]
@@ -106,7 +106,7 @@ def _size(facts: Facts, tokens: float, minutes: float) -> tuple[float, tuple[int
         )
         with torch.device("meta"):
             size = count_parameters(config.build(vocab))
-        # Six operations a parameter and token; each token passes one of the two stacks.
+        # 6 FLOPs for each parameter and token; each token passes one of the two stacks.
         passes = minutes * 60 * speed / (6 * size * tokens / 2)
         if passes >= ENOUGH_EPOCHS or not epochs:
             epochs, chosen = passes, (width, heads, encoder, decoder)
@@ -114,11 +114,11 @@ def _size(facts: Facts, tokens: float, minutes: float) -> tuple[float, tuple[int
 
 
 def flops_per_second(size: int = 768) -> float:
-    """What this machine's matrix products reach, tried out in a fraction of a second."""
-    one = torch.rand(size, size)
+    """FLOP/s of this machine's matrix products, measured in a fraction of a second."""
+    matrix = torch.rand(size, size)
     times = []
     for _ in range(5):
         start = perf_counter()
-        one @ one
+        matrix @ matrix
         times.append(perf_counter() - start)
     return 2 * size**3 / sorted(times)[len(times) // 2]

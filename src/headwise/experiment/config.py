@@ -1,4 +1,4 @@
-"""An experiment: everything a run depends on, as one value that a TOML file can hold."""
+"""The config of an experiment: everything that a run depends on, as a TOML file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headwise.config.base import Config, FolderName, Problems, Table, merge, val
 from headwise.data.config import DATA, AnyData
 from headwise.decode.config import DecodeConfig
 from headwise.errors import UserError, nearest
-from headwise.tasks.tables import TASKS, AnyTask
+from headwise.tasks.tables import TASKS, AnyTask, task_config
 from headwise.text.config import TOKENISERS, AnyTokeniser, CharactersConfig
 from headwise.train.config import OPTIMIZERS, TrainConfig
 from headwise.train.schedules import SCHEDULES
@@ -24,11 +24,11 @@ from headwise.tuning.config import TuningConfig, inherit_tables
 from headwise.utils.files import parse_toml
 
 if TYPE_CHECKING:
-    from headwise.tasks.base import Task
+    from headwise.tasks.base import AnyModelTask, TaskConfig
     from headwise.text.tokenisers import Tokenisers
 
 KINDS = {"task": TASKS, "data": DATA, "tokeniser": TOKENISERS, "model": MODELS}
-PART_KINDS = {  # of tables below, by their keys
+PART_KINDS = {  # of nested tables
     "model": {
         "mixer": PARTS,
         "cross_attention": PARTS,
@@ -41,37 +41,37 @@ PART_KINDS = {  # of tables below, by their keys
 
 
 def check_kinds(data: Mapping[str, Any]) -> None:
-    """Refuse unknown kinds, all of them at once, before anything that defines a known one is imported."""
+    """Refuse all unknown kinds at once, before the module of a known one is imported."""
     unknown: list[tuple[tuple[str, ...], str]] = []
 
     def check(table: Table, value: Any, *path: str) -> None:
         try:
             table.check_kind(value)
         except Problems as problem:
-            unknown.extend(((*path, *keys), text) for keys, text in problem.found)
+            unknown.extend(((*path, *keys), text) for keys, text in problem.problems)
 
     for key, table in KINDS.items():
         if key in data:
             check(table, data[key], key)
     for key, parts in PART_KINDS.items():
-        given = data.get(key)
+        value = data.get(key)
         for part, table in parts.items():
-            if isinstance(given, Mapping) and part in given:
-                check(table, given[part], key, part)
+            if isinstance(value, Mapping) and part in value:
+                check(table, value[part], key, part)
     if unknown:
         raise Problems(unknown)
 
 
-def chosen(table: Table, given: Any) -> Any:
-    """The config class that a name, a table or a config means; None where there is none."""
-    kind = given.get("kind", table.default) if isinstance(given, Mapping) else getattr(given, "kind", given)
+def find_config(table: Table, value: Any) -> Any:
+    """The config class that a name, a table or a config names; None for an unknown kind."""
+    kind = value.get("kind", table.default) if isinstance(value, Mapping) else getattr(value, "kind", value)
     try:
         return table[str(kind)]
     except Problems:
         return None
 
 
-def _data_for(task: Any) -> str:
+def _describe_data(task: type[TaskConfig]) -> str:
     if task.reads == "images":
         return '[data] with train = "folder-of-images", or name = "digits"'
     file = 'train = "book.txt" and format = "text"' if task.unpaired else 'train = "pairs.tsv"'
@@ -79,7 +79,7 @@ def _data_for(task: Any) -> str:
 
 
 class Experiment(Config):
-    """What is learnt, from which data, by which model, how, and how it is decoded."""
+    """An experiment: task, data, tokeniser, model, training and decoding."""
 
     place = ""
 
@@ -91,7 +91,7 @@ class Experiment(Config):
     model: AnyModel = Field(default_factory=lambda: cast("AnyModel", MODELS.parse("transformer")))
     train: TrainConfig
     decode: DecodeConfig = DecodeConfig()
-    init_from: str = ""  # a run, RUN@step-N or a Hugging Face folder, whose weights and tokeniser it begins with
+    init_from: str = ""  # initialise from a run, RUN@step-N or a Hugging Face folder: weights and tokeniser
     tuning: TuningConfig = TuningConfig()
 
     # pydantic calls the last of these validators first
@@ -102,32 +102,32 @@ class Experiment(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_the_task(cls, data: Any) -> Any:
-        """Data are of the kind that the task reads, unless they say otherwise."""
+    def _set_data_kind(cls, data: Any) -> Any:
+        """Without a `kind`, data are of the kind that the task reads."""
         if not isinstance(data, Mapping) or any(key not in cls.model_fields for key in data):
-            return data  # the unknown key is told without importing a task
+            return data  # an unknown key is refused without importing a task
         if not isinstance(data.get("data"), Mapping) or "kind" in data["data"]:
             return data
-        task = chosen(TASKS, data.get("task", {}))  # of one that does not exist is told with its key, later on
+        task = find_config(TASKS, data.get("task", {}))  # an unknown kind is refused by its field
         return {**data, "data": {"kind": task.reads, **data["data"]}} if task else data
 
     @model_validator(mode="before")
     @classmethod
-    def _of_known_kinds(cls, data: Any) -> Any:
+    def _check_kinds(cls, data: Any) -> Any:
         if isinstance(data, Mapping) and all(key in cls.model_fields for key in data):
             check_kinds(data)
         return data
 
     @model_validator(mode="before")
     @classmethod
-    def _complete(cls, data: Any) -> Any:
-        """There is something to learn from, and an end to it."""
+    def _check_complete(cls, data: Any) -> Any:
+        """Refuse an experiment without data or without an end of training."""
         if not isinstance(data, Mapping) or any(key not in cls.model_fields for key in data):
-            return data  # what the unknown key was meant to be comes first
+            return data  # an unknown key is refused first: it may be one of these
         lacking: list[tuple[tuple[str, ...], str]] = []
         if "data" not in data:
-            task = chosen(TASKS, data.get("task", {})) or TASKS["transduce"]
-            lacking.append((("data",), f"there is nothing to learn from; write {_data_for(task)}"))
+            task = find_config(TASKS, data.get("task", {})) or task_config("transduce")
+            lacking.append((("data",), f"there is nothing to learn from; write {_describe_data(task)}"))
         if "train" not in data:
             text = "training needs an end; write [train] with minutes = 10 (or steps, epochs, tokens), or add"
             lacking.append((("train",), f"{text} --set train.minutes=10"))
@@ -139,16 +139,16 @@ class Experiment(Config):
     def suggest(cls, key: str, data: Mapping[str, Any], place: str | None) -> str:
         def exists(target: str) -> bool:
             table, _, rest = target.partition(".")
-            config = chosen(KINDS[table], data.get(table, {})) if table in KINDS else None
+            config = find_config(KINDS[table], data.get(table, {})) if table in KINDS else None
             return config is None or rest.partition(".")[0] in config.known_keys()
 
         return suggestions.suggest(key, place, cls.known_keys(), exists) or nearest(key, cls.known_keys())
 
     @model_validator(mode="after")
-    def _possible(self) -> Experiment:
+    def _check_consistent(self) -> Experiment:
         if self.task.shape not in self.model.tasks:
-            able = ", ".join(self.model.tasks)
-            raise Problems([(("task",), f"the model '{self.model.kind}' cannot {self.task.kind}, it can {able}")])
+            tasks = ", ".join(self.model.tasks)
+            raise Problems([(("task",), f"the model '{self.model.kind}' cannot {self.task.kind}, it can {tasks}")])
         if self.task.reads != self.data.kind:
             raise Problems(
                 [(("data", "kind"), f"the task '{self.task.kind}' reads {self.task.reads}, not {self.data.kind}")]
@@ -159,23 +159,23 @@ class Experiment(Config):
             raise Problems([(("tuning", "lora"), "it adapts a model that exists; name one with init_from")])
         return self
 
-    def create_task(self, tokenisers: Tokenisers) -> Task[Any]:
-        """The experiment's task with these vocabularies."""
+    def create_task(self, tokenisers: Tokenisers) -> AnyModelTask:
+        """The task with these vocabularies."""
         return self.task.for_model(self.model).build(tokenisers, self.train.label_smoothing)
 
     @classmethod
     def read(cls, file: str | Path, changes: Iterable[str] = ()) -> Experiment:
-        """A file, with `a.b=c` changes laid over it before anything is checked."""
+        """Read a file and apply `a.b=c` changes before validation."""
         path = Path(file)
-        found = merge(read_toml(path), parse_changes(changes))
-        return validate(cls, merge({"name": path.stem}, found), str(path))
+        tables = merge(read_toml(path), parse_changes(changes))
+        return validate(cls, merge({"name": path.stem}, tables), str(path))
 
     def to_toml(self) -> str:
         return tomli_w.dumps(self.model_dump(mode="json"))
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file; what is wrong with it is said with its line."""
+    """The tables of a TOML file; syntax errors are reported with their line."""
     try:
         return parse_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -189,7 +189,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_changes(changes: Iterable[str]) -> dict[str, Any]:
-    """`a.b=c` assignments as nested tables; the value is TOML where it can be, else plain text.
+    """`a.b=c` assignments as nested tables; values are TOML, else plain text.
 
     >>> parse_changes(["train.steps=20", "model.wiring=pre"])
     {'train': {'steps': 20}, 'model': {'wiring': 'pre'}}
@@ -209,6 +209,6 @@ def parse_changes(changes: Iterable[str]) -> dict[str, Any]:
     return tables
 
 
-def resolved(data: Mapping[str, Any], where: str = "") -> Experiment:
+def parse_experiment(data: Mapping[str, Any], where: str = "") -> Experiment:
     """An experiment from plain tables, such as a run folder's config.toml."""
     return validate(Experiment, data, where)

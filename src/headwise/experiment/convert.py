@@ -29,8 +29,8 @@ from headwise.train.config import TrainConfig
 from headwise.vision.config import ImagesConfig
 from headwise.vision.named_sets import UNKNOWN
 
-CONTEXT = 1024  # tokens that are read at once in evaluation, of models that could read more
-LACKING = {
+CONTEXT = 1024  # tokens of a block in evaluation, at most
+MISSING_PROCESSOR = {  # by whether the model reads images: the missing file, and the class that writes it
     False: ("tokenizer.json (nor source.spm, target.spm and vocab.json, if it is Marian), so texts", "AutoTokenizer"),
     True: (f"{PROCESSOR}, so images", "AutoImageProcessor"),
 }
@@ -38,16 +38,16 @@ LACKING = {
 
 def from_hf(folder: Path | str) -> TrainedModel:
     """The model and the tokenisers of a folder: `headwise.from_hf("gpt2").generate(["Once upon a time"])`."""
-    return ready(read_folder(folder), Path(folder))
+    return to_trained_model(read_folder(folder), Path(folder))
 
 
 def from_gguf(file: Path | str) -> TrainedModel:
     """The model and the tokeniser of a GGUF file."""
-    return ready(read_gguf(Path(file)), Path(file))
+    return to_trained_model(read_gguf(Path(file)), Path(file))
 
 
 def from_arpa(file: Path | str) -> TrainedModel:
-    """The n-grams of an ARPA file, with a tokeniser of its words; of characters, where all words are single ones."""
+    """The n-gram model of an ARPA file, with a tokeniser of its words, or of characters if all are single ones."""
     path = Path(file)
     model, vocabulary = read_arpa(path)
     units = vocabulary[len(SPECIALS) :]
@@ -62,25 +62,25 @@ def from_arpa(file: Path | str) -> TrainedModel:
     return TrainedModel(model, Tokenisers(tokeniser, tokeniser), experiment)
 
 
-def ready(imported: ImportedModel, source: Path) -> TrainedModel:
-    """An imported model with its tokenisers as if it had been trained here."""
-    pictures = isinstance(imported.config, ImageFields)
+def to_trained_model(imported: ImportedModel, source: Path) -> TrainedModel:
+    """An imported model with its tokenisers, and an experiment as if it had been trained here."""
+    reads_images = isinstance(imported.config, ImageFields)
     if imported.tokenisers is None:
-        lacking, maker = LACKING[pictures]
+        missing, processor = MISSING_PROCESSOR[reads_images]
         raise UserError(
-            f"{source}: has no {lacking} cannot be read; write it with transformers: "
-            f"{maker}.from_pretrained('{source}').save_pretrained('{source}')"
+            f"{source}: has no {missing} cannot be read; write it with transformers: "
+            f"{processor}.from_pretrained('{source}').save_pretrained('{source}')"
         )
     task: dict[str, Any] = {"kind": imported.task, **imported.task_settings}
-    writes = imported.tokenisers.target
-    decode = DecodeConfig(marked=writes.prepends_bos if isinstance(writes, HfTokeniser) else True)
+    target = imported.tokenisers.target
+    decode = DecodeConfig(marked=target.prepends_bos if isinstance(target, HfTokeniser) else True)
     if imported.task == "language-model":
         task["context"] = min(imported.context, CONTEXT)
-        decode = decode.changed(context=imported.context)
+        decode = decode.replace(context=imported.context)
     experiment = Experiment(
         name=source.stem,
         task=task,
-        data=ImagesConfig(name=UNKNOWN) if pictures else TextDataConfig(),
+        data=ImagesConfig(name=UNKNOWN) if reads_images else TextDataConfig(),
         model=imported.config,
         train=TrainConfig(epochs=1),
         decode=decode,
@@ -89,7 +89,7 @@ def ready(imported: ImportedModel, source: Path) -> TrainedModel:
 
 
 def to_hf(loaded: TrainedModel, folder: Path | str) -> None:
-    """Write a folder that `transformers` loads; what no architecture there can say is refused."""
+    """Write a folder that `transformers` loads; a model without a counterpart there is refused."""
     if isinstance(loaded.model, Ensemble) or not isinstance(loaded.model, nn.Module):
         raise UserError("only a single model can become a folder, not an ensemble or an engine; name one run")
     function = getattr(loaded.task.config, "function", "")

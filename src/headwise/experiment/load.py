@@ -1,4 +1,4 @@
-"""Trained models from run folders, from folders of other programs, and several as an ensemble."""
+"""Load trained models: run folders, folders of other programs, ensembles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headwise.decode.ensemble import Ensemble
 from headwise.embeddings.tables import find_tables
 from headwise.embeddings.vectors import Vectors
 from headwise.errors import UserError
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.convert import from_gguf, from_hf
 from headwise.inference.trained_model import TrainedModel
 from headwise.runs import Run
@@ -30,7 +30,7 @@ def load(
     `which` names the checkpoint: best, last, average (of the last few) or step-N.
     """
     if not isinstance(source, str | Path):
-        members = [load(each, which=which, device=device) for each in source]
+        members = [load(member, which=which, device=device) for member in source]
         first = members[0]
         if len(members) == 1:
             return first
@@ -45,19 +45,19 @@ def load(
     if (path / "config.json").is_file() and not (path / "config.toml").is_file():
         return from_hf(path).to(device)
     run = Run.open(path)
-    experiment = resolved(run.config, str(path / "config.toml"))
+    experiment = parse_experiment(run.config, str(path / "config.toml"))
     tokenisers = Tokenisers.load(run.tokenizer)
     model = experiment.create_task(tokenisers).build(experiment.model)
     add_lora(model, experiment.tuning.lora)
     restore(model, load_weights(run, which), str(path))
-    if experiment.tuning.lora.rank:  # as fast as without; only training keeps the low-rank maps apart
+    if experiment.tuning.lora.rank:  # fold LoRA into the weights: only training keeps it apart
         merge_lora(model)
-        experiment = experiment.changed(tuning=TuningConfig())
+        experiment = experiment.replace(tuning=TuningConfig())
     return TrainedModel(model.to(device).eval(), tokenisers, experiment)
 
 
 def load_vectors(source: str | Path) -> Vectors:
-    """The word vectors of a run (those of its source where it has two sides), or of a word2vec text file."""
+    """The word vectors of a run (with two sides, those of its source), or of a word2vec text file."""
     path = Path(source).expanduser()
     if not path.is_dir():
         return Vectors.read(path)

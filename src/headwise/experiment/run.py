@@ -1,4 +1,4 @@
-"""From an experiment to a trained run: prepare the data, build the model, train, validate."""
+"""Train an experiment: prepare the data, build the model, run the training loop."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from headwise.blocks.admin import profile
 from headwise.data.prepare import Prepared
 from headwise.embeddings import initialise
 from headwise.errors import UserError
-from headwise.experiment.config import Experiment, resolved
+from headwise.experiment.config import Experiment, parse_experiment
 from headwise.experiment.load import load, load_vectors
 from headwise.inference.trained_model import TrainedModel
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique_tensors
-from headwise.tasks.base import Task
+from headwise.tasks.base import AnyModelTask, TrainingData
 from headwise.text.tokenisers import Tokenisers
 from headwise.train import hardware
 from headwise.train.fit_once import fit_once
@@ -31,54 +32,54 @@ from headwise.utils.extras import needed_for
 Announce = Callable[[str], None]
 
 
-def silent(text: str) -> None:
-    """Tell nobody."""
+def ignore(text: str) -> None:
+    """Drop an announcement."""
 
 
 def train_experiment(
-    experiment: Experiment, folder: str | Path = "runs", announce: Announce = silent, **options: Any
+    experiment: Experiment, folder: str | Path = "runs", announce: Announce = ignore, **options: Any
 ) -> tuple[Run, Result]:
-    """Train an experiment in a new run folder `folder/name`. `announce` hears lines about data and model; further
+    """Train an experiment in a new run folder `folder/name`. `announce` gets lines about data and model; further
     options are those of `headwise.train.loop.train`."""
-    hardware.prepare(experiment.train)  # before the first tensor: worker threads take its flags when they start
+    hardware.prepare(experiment.train)  # before the first tensor: worker threads read its flags when they start
     if experiment.train.tensorboard:
         with needed_for("train.tensorboard"):  # before there is a folder
             import_module("torch.utils.tensorboard")
     prepared, model = _init_model(experiment, announce)
-    lessons = _load_data(experiment, prepared, model)  # whatever is wrong with them is told before there is a folder
+    task, data = _build_data(experiment, prepared, model)  # errors in the data come before there is a folder
     first = Checkpoint({"step": 0}, unique_tensors(model))
     check_finite(first)
     run = Run.create_unique(folder, experiment.name or "run", experiment.model_dump(mode="json"))
     prepared.tokenisers.save(run.tokenizer)
-    if experiment.init_from:  # whoever resumes needs the other model no more
+    if experiment.init_from:  # a resumed run does not need the pretrained model again
         save(run, first)
-    return run, _train(run, experiment, prepared, model, lessons, announce, **options)
+    return run, _train(run, experiment, prepared, model, task, data, announce, **options)
 
 
-def resume(path: str | Path, announce: Announce = silent, **options: Any) -> tuple[Run, Result]:
-    """Go on with a run from its newest whole checkpoint."""
+def resume(path: str | Path, announce: Announce = ignore, **options: Any) -> tuple[Run, Result]:
+    """Resume a run from its newest complete checkpoint."""
     run = Run.open(path)
-    experiment = resolved(run.config, str(run.path / "config.toml"))
+    experiment = parse_experiment(run.config, str(run.path / "config.toml"))
     if not run.tokenizer.exists() or (experiment.init_from and not run.steps()):
         raise UserError(f"{run.path} ended before training began; train it anew")
     hardware.prepare(experiment.train)
     prepared = experiment.task.task_class.prepare(experiment.data, Tokenisers.load(run.tokenizer))
     model = _build_model(experiment, prepared.tokenisers, announce, first=not run.steps())
     apply_tuning(model, experiment.tuning)
-    lessons = _load_data(experiment, prepared, model)
-    return run, _train(run, experiment, prepared, model, lessons, announce, **options)
+    task, data = _build_data(experiment, prepared, model)
+    return run, _train(run, experiment, prepared, model, task, data, announce, **options)
 
 
-def _init_model(experiment: Experiment, announce: Announce) -> tuple[Prepared, Any]:
-    """The data, and the model as it is before the first step."""
+def _init_model(experiment: Experiment, announce: Announce) -> tuple[Prepared, nn.Module]:
+    """The data, and the model before the first step."""
     if experiment.init_from:
         source = load_pretrained(experiment.init_from)
         prepared = prepare_data(experiment, source)
         model = _build_model(experiment, prepared.tokenisers, announce, first=False)
-        found = init_from(model, experiment, source, prepared.tokenisers)
+        transfer = init_from(model, experiment, source, prepared.tokenisers)
         apply_tuning(model, experiment.tuning)
-        found.check(model)
-        announce(str(found))
+        transfer.check(model)
+        announce(str(transfer))
     else:
         prepared = experiment.task.task_class.prepare(experiment.data, experiment.tokeniser)
         model = _build_model(experiment, prepared.tokenisers, announce)
@@ -94,26 +95,28 @@ def load_pretrained(init_from: str) -> TrainedModel:
     return load(path, which=which)
 
 
-def _build_model(experiment: Experiment, tokenisers: Tokenisers, announce: Announce, first: bool = True) -> Any:
-    """The model with the weights of its seed; `first`: with the word vectors of a file, as no other weights follow."""
+def _build_model(experiment: Experiment, tokenisers: Tokenisers, announce: Announce, first: bool = True) -> nn.Module:
+    """The model, initialised with its seed; if no other weights follow (`first`), also with given word vectors."""
     torch.manual_seed(experiment.seed)
-    model = experiment.create_task(tokenisers).build(experiment.model)
+    model: nn.Module = experiment.create_task(tokenisers).build(experiment.model)
     if first and (vectors := getattr(experiment.model, "embeddings", "")):
         initialise(model, tokenisers, load_vectors(vectors), announce)
     return model
 
 
-def _load_data(experiment: Experiment, prepared: Prepared, model: Any) -> tuple[Task[Any], Any]:
-    """The task, and its batches; none for a model without parameters, which counts in one pass."""
+def _build_data(
+    experiment: Experiment, prepared: Prepared, model: nn.Module
+) -> tuple[AnyModelTask, TrainingData | None]:
+    """The task and its batches; None for a model without parameters, which is fitted in one pass."""
     task = experiment.create_task(prepared.tokenisers)
     if task.teacher_run:
         load_teacher(task)
-    learns = any(True for _ in model.parameters())
-    return task, task.data(prepared.train, experiment.seed, experiment.train) if learns else None
+    has_parameters = any(True for _ in model.parameters())
+    return task, task.build_batches(prepared.train, experiment.seed, experiment.train) if has_parameters else None
 
 
-def load_teacher(task: Task[Any]) -> None:
-    """Give a task the trained model that it learns from; one that does not fit is refused before a run is begun."""
+def load_teacher(task: AnyModelTask) -> None:
+    """Load the teacher of knowledge distillation; one that does not fit is refused before there is a run."""
     path, which = parse_run_reference(task.teacher_run)
     try:
         loaded = load(path, which=which)
@@ -127,34 +130,35 @@ def _train(
     run: Run,
     experiment: Experiment,
     prepared: Prepared,
-    model: Any,
-    lessons: tuple[Task[Any], Any],
+    model: nn.Module,
+    task: AnyModelTask,
+    data: TrainingData | None,
     announce: Announce,
     **options: Any,
 ) -> Result:
     config = experiment.train.for_width(getattr(experiment.model, "width", 0))
-    task, data = lessons
-    about = f"{len(prepared.valid):,} to validate; {task.units}"
+    summary = f"{len(prepared.valid):,} to validate; {task.units}"
 
-    def judge(current: Any) -> Mapping[str, float]:
+    def validate(current: nn.Module) -> Mapping[str, float]:
         return task.validate(current, prepared.valid, prepared.valid_pairs)
 
-    def show(current: Any) -> list[dict[str, str]]:
+    def draw_samples(current: nn.Module) -> list[dict[str, str]]:
         try:
-            return [each.to_dict() for each in task.samples(current, prepared.valid_pairs, config.samples)]
-        except UserError:  # an n-gram model without label_smoothing may know no way to go on: no reason to end
+            return [sample.to_dict() for sample in task.draw_samples(current, prepared.valid_pairs, config.samples)]
+        except UserError:  # an n-gram model without smoothing may have no continuation; training goes on
             return []
 
     if data is None:
-        announce(f"{len(prepared.train):,} texts to learn from, {about}")
+        announce(f"{len(prepared.train):,} texts to learn from, {summary}")
         return fit_once(
-            run, model, lambda: task.prepare_model(model, prepared.train), judge, show, task.checkpoint_metric
+            run, model, lambda: task.fit_model(model, prepared.train), validate, draw_samples, task.checkpoint_metric
         )
-    announce(f"{data.summary}; {about}; {describe_size(model)}")
+    announce(f"{data.summary}; {summary}; {describe_size(model)}")
     if not run.steps():
         profile(
             model, lambda: [task.loss(model, data.batch(first), task.init_state(model)) for first in data.plan(0)[:1]]
         )
-    options |= {"validate": judge, "samples": show if config.samples else None, "watch": task.checkpoint_metric}
+    samples = draw_samples if config.samples else None
+    options |= {"validate": validate, "samples": samples, "watch": task.checkpoint_metric}
     scales = compute_lr_scales(model, experiment.model.lr_scales(), experiment.tuning.layer_lr_decay)
     return train(run, model, task, data, config, experiment.seed, lr_scales=scales, **options)

@@ -16,7 +16,7 @@ from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError, nearest
 from headwise.models.language_model import LanguageModel
 from headwise.models.text_classifier import TokenClassifier
-from headwise.tasks.tag import batches
+from headwise.tasks.tag import batch_texts
 from headwise.text import EOS, PAD
 from headwise.text.tokenisers import Tokenisers
 
@@ -39,7 +39,7 @@ def embed(
     device = get_device(model)
     outputs: list[Tensor] = [torch.empty(0)] * len(rows)
     with inference_mode(model):
-        for indices, ids in batches(rows, tokens):
+        for indices, ids in batch_texts(rows, tokens):
             vectors = pool_states(model, last_hidden_states(model, ids.to(device)), pool)
             for index, vector in zip(indices, vectors.float(), strict=True):
                 outputs[index] = vector

@@ -22,7 +22,7 @@ from headwise.errors import UserError
 from headwise.inference.few_shot import TEMPLATE, build_few_shot_prompt
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique_tensors
-from headwise.tasks.base import Evaluation, ImageDescription, Task
+from headwise.tasks.base import AnyModelTask, Evaluation, ImageDescription
 from headwise.text.tokenisers import Tokenisers
 from headwise.vision.pixels import Pixels
 
@@ -67,7 +67,7 @@ class TrainedModel:
         return run
 
     @property
-    def task(self) -> Task[Any]:
+    def task(self) -> AnyModelTask:
         return self.experiment.create_task(self.tokenisers)
 
     def check_task(self, *kinds: str) -> Any:
@@ -147,35 +147,37 @@ class TrainedModel:
 
     def tag(self, texts: Sequence[str]) -> list[list[tuple[str, str]]]:
         """Each word of each text with its tag."""
-        tags = self.check_task("tag").tags(self.model, texts)
+        predict_tags = self.check_task("tag").predict_tags(self.model, texts)
         sentences = [split_words(self.tokenisers.source, text) for text in texts]
-        return [list(zip(*pair, strict=True)) for pair in zip(sentences, tags, strict=True)]
+        return [list(zip(*pair, strict=True)) for pair in zip(sentences, predict_tags, strict=True)]
 
     def classify(self, texts: Sequence[str]) -> list[dict[str, float]]:
         """The probability of each label for each text; they sum to 1 unless the task is multi-label."""
-        return self.check_task("classify").probabilities(self.model, texts)
+        return self.check_task("classify").predict_probabilities(self.model, texts)
 
     def regress(self, texts: Sequence[str]) -> list[float]:
         """The predicted number of each text."""
-        return self.check_task("regress").numbers(self.model, texts)
+        return self.check_task("regress").predict_values(self.model, texts)
 
     def classify_images(self, images: Iterable[str | Path | Image]) -> list[dict[str, float]]:
         """The probability of each label for each image: a path or a Pillow image."""
         task = self.check_task("classify-images")
         pixels = [task.pixels.read(image) for image in images]
-        return task.probabilities(self.model, torch.stack(pixels)) if pixels else []
+        return task.predict_probabilities(self.model, torch.stack(pixels)) if pixels else []
 
     def detect(self, images: Iterable[str | Path | Image], above: float = 0.5) -> list[Detections]:
         """The objects of each image with boxes in its pixels: those with a score of at least `above`, best first."""
         from headwise.vision.decode import load_upright
 
-        return self.check_task("detect").located(self.model, [load_upright(image) for image in images], above)
+        return self.check_task("detect").detect_in_images(self.model, [load_upright(image) for image in images], above)
 
     def caption(self, images: Iterable[str | Path | Image], **settings: Any) -> list[str]:
         """A caption of each image. Settings are those of `[decode]`."""
         task = self.check_task("caption")
         pixels = [task.pixels.read(image) for image in images]
-        return task.captions(self.model, torch.stack(pixels), self.build_decode_config(**settings)) if pixels else []
+        return (
+            task.caption_images(self.model, torch.stack(pixels), self.build_decode_config(**settings)) if pixels else []
+        )
 
     def describe_image(self, image: str | Path | Image, **settings: Any) -> ImageDescription:
         """The output of the model for an image: labels or a caption, depending on its task."""
@@ -188,11 +190,11 @@ class TrainedModel:
         """Extractive question answering: the answer to each (question, text) pair, a span of the text."""
         from headwise.text.paired import SEPARATOR
 
-        return self.check_task("answer").answers(self.model, [SEPARATOR.join(pair) for pair in questions])
+        return self.check_task("answer").predict_answers(self.model, [SEPARATOR.join(pair) for pair in questions])
 
     def fill_mask(self, texts: Sequence[str], count: int = 5) -> list[list[list[FilledMask]]]:
         """The most probable words for each [MASK] of each text, best first; a denoising run fills in several words."""
-        return self.check_command("fill-mask").fill(self.model, texts, count)
+        return self.check_command("fill_masks-mask").fill_masks(self.model, texts, count)
 
     def embed(self, texts: Sequence[str], pool: str = "mean", normalised: bool = False) -> Tensor:
         """Sentence embeddings, (N, C): the mean of the last hidden states, or another `pool` of them."""
@@ -203,7 +205,7 @@ class TrainedModel:
     def build_decode_config(self, **settings: Any) -> DecodeConfig:
         """The decoding config of the run with some settings changed."""
         config = validate(DecodeConfig, {**dict(self.experiment.decode), **settings}, "decode")
-        return config if config.context else config.changed(context=self.task.max_context(self.model))
+        return config if config.context else config.replace(context=self.task.get_max_context(self.model))
 
     def evaluate(self, pairs: Sequence[Pair] = (), language: str = "en", **settings: Any) -> Evaluation:
         """Scores on these pairs, or else on the test split of the experiment (or on its validation split)."""
@@ -214,7 +216,7 @@ class TrainedModel:
 
     def held_out(self) -> Any:
         """The test split of the experiment, or its validation split if there is none."""
-        return self.task.held_out(self.experiment.data)
+        return self.task.load_test_pairs(self.experiment.data)
 
     def inspect(self, text: str, target: str = "", **settings: Any) -> Maps:
         """The attention maps of every layer and head for `text` and `target` (the output of the model if empty)."""

@@ -25,7 +25,7 @@ from headwise.errors import UserError
 from headwise.inspect import colour
 from headwise.inspect.files import open_figure
 from headwise.inspect.image_maps import Grid, ImageAttention, record_encoder_attention
-from headwise.tasks.classify_images import batches
+from headwise.tasks.classify_images import batch_images
 
 BATCH = 8  # images whose attention maps are in memory at once
 
@@ -76,7 +76,7 @@ def measure_distances(model: Any, images: NDArray[np.uint8] | Tensor, normalised
     height, width = images.shape[-2:]
     sums: list[Tensor] = []
     even: list[float] = []
-    for batch in batches(images, BATCH):
+    for batch in batch_images(images, BATCH):
         attentions = select_patch_queries(record_encoder_attention(model, normalised(batch)))
         distances = [compute_mean_distance(attention, (height, width)).sum(0) for attention in attentions]  # L x (H,)
         sums = distances if not sums else [old + new for old, new in zip(sums, distances, strict=True)]

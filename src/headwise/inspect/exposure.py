@@ -26,7 +26,7 @@ from headwise.decode.config import GREEDY
 from headwise.decode.driver import batch_by_length
 from headwise.decode.generator import Generator, Request
 from headwise.errors import UserError
-from headwise.evaluate.bootstrap import interval
+from headwise.evaluate.bootstrap import bootstrap_interval
 from headwise.inference.trained_model import TrainedModel
 from headwise.inspect import colour
 from headwise.inspect.files import check_ending, open_figure
@@ -141,7 +141,7 @@ def compute_error_rates(gold: np.ndarray, forced: np.ndarray, free: np.ndarray, 
 def _compute_curve(wrong: np.ndarray, real: np.ndarray, resamples: int) -> Curve:
     columns = [np.column_stack(both) for both in zip(wrong.T, real.T, strict=True)]
     values = [_divide_sums(column.sum(0, keepdims=True))[0] for column in columns]
-    bands = [interval(column, _divide_sums, resamples) for column in columns]
+    bands = [bootstrap_interval(column, _divide_sums, resamples) for column in columns]
     return Curve(np.array(values), *np.array(bands).T)
 
 

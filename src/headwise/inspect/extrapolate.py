@@ -14,9 +14,9 @@ from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.data.blocks import Blocks
 from headwise.data.examples import Examples
 from headwise.errors import UserError
-from headwise.evaluate.bootstrap import interval
+from headwise.evaluate.bootstrap import bootstrap_interval
 from headwise.inference.trained_model import TrainedModel
-from headwise.tasks.language_model import losses
+from headwise.tasks.language_model import score_tokens
 
 BINS_PER_CONTEXT = 4  # bins in each training context
 
@@ -53,7 +53,7 @@ def extrapolate(loaded: TrainedModel, examples: Examples, times: int = 4, most: 
         for first in range(0, len(starts), rows):
             batch = blocks.batch(starts[first : first + rows]).to(device)
             ids, labels = batch.ids[:, :max_length], batch.labels[:, :max_length]
-            nll = losses(loaded.model, type(batch)(ids, labels))  # (B, T)
+            nll = score_tokens(loaded.model, type(batch)(ids, labels))  # (B, T)
             real = (labels != 0).to(nll.dtype)
             by_window.append(np.stack([_pad_positions(nll, length), _pad_positions(real, length)], axis=-1))
     sums = np.concatenate(by_window)  # (windows, length, 2)
@@ -79,7 +79,7 @@ def _average_losses(sums: np.ndarray, width: int) -> list[PositionBin]:
         rows = rows[rows[:, 1] > 0]
         if len(rows):
             total = rows.sum(0)
-            bounds = interval(rows, lambda drawn: drawn[:, 0] / drawn[:, 1])
+            bounds = bootstrap_interval(rows, lambda drawn: drawn[:, 0] / drawn[:, 1])
             bins.append(PositionBin(low, low + width, float(total[0] / total[1]), bounds, int(total[1])))
     return bins
 

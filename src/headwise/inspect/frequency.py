@@ -83,7 +83,7 @@ def compute_energy_above(images: Tensor, radius: float) -> Tensor:
 def measure_by_frequency(task: ClassifyImages, model: Any, images: Images, radii: Sequence[float] = ()) -> ByFrequency:
     """Measure the accuracy on low frequencies alone and on high frequencies alone. The default is eight radii, each of
     which doubles the area of the disc, up to all frequencies."""
-    from headwise.tasks.classify_images import batches
+    from headwise.tasks.classify_images import batch_images
 
     if not len(images):
         raise UserError("there are no images to filter; name a part that has some")
@@ -91,10 +91,10 @@ def measure_by_frequency(task: ClassifyImages, model: Any, images: Images, radii
     radii = tuple(radii) or tuple(
         float(compute_radii(height, width).max()) / 2 ** (power / 2) for power in range(7, -1, -1)
     )
-    labels, device = task.numbers(list(images.targets)), get_device(model)
+    labels, device = task.encode_labels(list(images.targets)), get_device(model)
     correct = torch.zeros(2 * len(radii) + 1, dtype=torch.int64, device=device)
     with inference_mode(model):
-        for batch, targets in zip(batches(images.pixels), batches(labels), strict=True):
+        for batch, targets in zip(batch_images(images.pixels), batch_images(labels), strict=True):
             pixels, targets = task.pixels.scale(batch.to(device)), targets.to(device)
             inputs = [pixels, *(keep(pixels, radius) for keep in (low_pass, high_pass) for radius in radii)]
             predictions = [model(task.pixels.normalise_images(x)).argmax(-1) for x in inputs]

@@ -15,7 +15,7 @@ from headwise.blocks.evaluation import get_device
 from headwise.errors import UserError
 from headwise.inspect.image_maps import Grid, ImageAttention, record_encoder_attention
 from headwise.inspect.panels import COLUMNS, SIDE, Box, HeatMap, Sheet, Tile, resize_for_tile
-from headwise.tasks.classify_images import held_out
+from headwise.tasks.classify_images import load_test_images
 from headwise.vision.decode import compute_crop, load_upright, round_box
 from headwise.vision.pixels import Pixels
 
@@ -72,7 +72,7 @@ class ImageInspection:
 
     def sample_held_out(self) -> np.ndarray:
         """Sample held-out images, (N, C, H, W) bytes, evenly over the set, which may be sorted by label."""
-        images = held_out(self.loaded.experiment.data, self.pixels)
+        images = load_test_images(self.loaded.experiment.data, self.pixels)
         return images.pixels[np.linspace(0, len(images) - 1, min(HELD_OUT, len(images))).astype(int)]
 
     @cached_property

@@ -61,7 +61,7 @@ def _find_latents(model: ImageClassifier | TextEncoder, inspection: ImageInspect
 
 @find_queries.register
 def _find_object_queries(model: Detector, inspection: ImageInspection) -> ImageQueries:
-    (detections,) = inspection.loaded.check_task("detect").found(model, inspection.model_input)
+    (detections,) = inspection.loaded.check_task("detect").detect(model, inspection.model_input)
     count = max(int((detections.scores >= MIN_SCORE).sum()), MIN_BOXES)
     corners = detections.corners / np.array([inspection.pixels.width, inspection.pixels.height] * 2)
     rows = list(zip(detections.queries.tolist(), detections.labels, detections.scores, corners.tolist(), strict=True))

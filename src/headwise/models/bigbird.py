@@ -47,7 +47,7 @@ class BigBirdConfig(OneStackFields, TextFields, ModelConfig):
     def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
         mixer = self.mixer
         if isinstance(mixer, BigBirdMixerConfig):
-            mixer = mixer.changed(extra=self.extra)
+            mixer = mixer.replace(extra=self.extra)
         return ((mixer, self.feedforward),)
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:

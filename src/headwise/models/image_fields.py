@@ -35,7 +35,7 @@ class ImageFields(Config):
 
     def with_image_size(self, height: int, width: int, channels: int) -> Any:
         """The config for images of this size."""
-        return self.changed(image=(height, width), channels=channels)
+        return self.replace(image=(height, width), channels=channels)
 
     def grid(self, patch: int) -> tuple[int, int]:
         """Rows and columns of patches."""

@@ -21,7 +21,7 @@ from headwise.blocks.positions.absolute import SinusoidalPositionsConfig
 from headwise.blocks.residual import LayerScaleAdd, PostNormConfig, ResidualAdd
 from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
-from headwise.config.base import STACKS, Config, Problems, problems
+from headwise.config.base import SHORTHANDS, Config, Problems, list_problems
 
 Parts = tuple[Any, ...]  # the parts of one layer
 MakeAdd = Callable[[], nn.Module]  # builds a residual add
@@ -76,8 +76,8 @@ class LayerFields(Config):
         try:
             StackConfig.model_validate(depth)
         except ValidationError as error:
-            raise Problems(problems(error)) from None
-        stacks = {side: data.get(side, {}) for side in STACKS if side in cls.model_fields}
+            raise Problems(list_problems(error)) from None
+        stacks = {side: data.get(side, {}) for side in SHORTHANDS["depth"] if side in cls.model_fields}
         spread = {side: {**depth, **stack} for side, stack in stacks.items() if isinstance(stack, Mapping)}
         return {key: value for key, value in data.items() if key != "depth" or key in cls.model_fields} | spread
 
@@ -122,10 +122,10 @@ class TwoStackFields(LayerFields):
     def known_keys(cls) -> tuple[str, ...]:
         return (*super().known_keys(), "depth")
 
-    def changed(self, **changes: Any) -> Any:
-        sides = STACKS if "depth" in changes else ()
-        stacks = {side: getattr(self, side).changed(depth=changes["depth"]) for side in sides}
-        return super().changed(**{**stacks, **changes})
+    def replace(self, **changes: Any) -> Any:
+        sides = SHORTHANDS["depth"] if "depth" in changes else ()
+        stacks = {side: getattr(self, side).replace(depth=changes["depth"]) for side in sides}
+        return super().replace(**{**stacks, **changes})
 
     def stacks(self) -> tuple[StackConfig, StackConfig]:
         return self.encoder, self.decoder

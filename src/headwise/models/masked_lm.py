@@ -28,17 +28,21 @@ class MaskedLanguageModel(nn.Module):
         return self.head.table.num_embeddings - 1
 
     def forward(
-        self, ids: Tensor, labels: Tensor | None = None, label_smoothing: float = 0.0, apart: Tensor | None = None
+        self,
+        ids: Tensor,
+        labels: Tensor | None = None,
+        label_smoothing: float = 0.0,
+        next_sentence_labels: Tensor | None = None,
     ) -> Tensor | Loss:
         """Logits (B, T, V) for (B, T) ids; with labels, which are PAD where no token is masked, the loss of the masked
-        tokens. With `apart` (B,), 1 where the second text does not follow the first, the next-sentence loss is added,
-        so that the result is the sum of two means."""
+        tokens. With `next_sentence_labels` (B,), 1 where the second text does not follow the first, the next-sentence
+        loss is added, so that the result is the sum of two means."""
         stream = self.encoder(ids, Context())
         x = self.encoder.drop_opening(stream)
         if labels is None:
             return self.head(x)
         masked = labels != self.head.pad  # logits are computed for these rows only
         loss = self.head.loss(x[masked], labels[masked], label_smoothing)
-        if apart is None:
+        if next_sentence_labels is None:
             return loss
-        return replace(loss, total=loss.total + loss.count * F.cross_entropy(self.order(stream), apart))
+        return replace(loss, total=loss.total + loss.count * F.cross_entropy(self.order(stream), next_sentence_labels))

@@ -51,7 +51,7 @@ class MixerConfig(OneStackFields, ImageFields, ModelConfig):
         mixer = self.mixer
         if isinstance(mixer, TokensConfig):  # the image size sets the number of tokens
             rows, columns = self.grid(self.patch)
-            mixer = mixer.changed(max_length=self.class_tokens + rows * columns)
+            mixer = mixer.replace(max_length=self.class_tokens + rows * columns)
         return ((mixer, self.feedforward),)
 
     def encoder(self) -> ImageEncoder:

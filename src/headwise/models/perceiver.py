@@ -192,7 +192,7 @@ class ImagePerceiverConfig(PerceiverFields, ImageFields, ModelConfig):
         if not isinstance(self.cross_attention, PerceiverAttentionConfig):
             return self.cross_attention
         share = memory_width // (self.cross_attention.heads or self.heads)
-        return self.cross_attention.changed(
+        return self.cross_attention.replace(
             head_width=self.cross_attention.head_width or share,
             value_width=self.cross_attention.value_width or share,
         )

@@ -106,7 +106,7 @@ class SwinFields(ImageFields):
             return self.mixer
         grid = (-(-side // 2**stage) for side in self.grid(self.patch))  # merging rounds up
         pretrained = self.pretrained_windows[stage] if self.pretrained_windows else 0
-        return self.mixer.changed(
+        return self.mixer.replace(
             window=self.window,
             shift=self.window // 2 if layer % 2 else 0,
             pretrained_window=pretrained or min(self.window, *grid),

@@ -59,7 +59,7 @@ class VoloConfig(OneStackFields, ImageFields, ModelConfig):
     dropout: float = Field(0.0, ge=0, lt=1)
 
     def encoder(self) -> ImageEncoder:
-        outlookers = self.changed(
+        outlookers = self.replace(
             width=self.outlook_width or max(1, self.width // 2),
             depth=self.outlook_depth,
             mixer=self.outlook,

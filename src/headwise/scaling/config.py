@@ -16,7 +16,16 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 
 from headwise.compare.config import ArmConfig, Budget, ComparisonConfig
-from headwise.config.base import Config, Count, FolderName, Positive, Problems, Rising, merge, validate
+from headwise.config.base import (
+    Config,
+    FolderName,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Problems,
+    merge,
+    validate,
+)
 from headwise.experiment.config import parse_changes, read_toml
 
 MIN_POINTS = 3  # points of a power law: two would always fit
@@ -36,11 +45,11 @@ class ScalingConfig(Config):
     title: str = ""
     base: str = ""  # an experiment file, relative to the ladder
     experiment: dict[str, Any] = Field(default_factory=dict)  # or its keys, or changes of the file
-    seeds: tuple[Count, ...] = Field((1,), min_length=1)
+    seeds: tuple[NonNegativeInt, ...] = Field((1,), min_length=1)
     set: dict[str, Any] = Field(default_factory=dict)
     size: tuple[SizeConfig, ...]
-    tokens: tuple[Positive, ...] = ()  # to train on; none: every size spends the same budget
-    rates: tuple[Rising, ...] = ()  # learning rates to try; none: the experiment's own
+    tokens: tuple[PositiveInt, ...] = ()  # to train on; none: every size spends the same budget
+    rates: tuple[PositiveFloat, ...] = ()  # learning rates to try; none: the experiment's own
     budget: Budget = Budget()
     changes: dict[str, Any] = Field(default_factory=dict)
 

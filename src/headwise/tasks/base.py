@@ -1,4 +1,4 @@
-"""What every task can do: prepare data, build a model for it, turn batches into losses and outputs into scores."""
+"""Base of all tasks: prepare the data, build the model, compute losses and scores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 import torch.nn.functional as F
@@ -22,6 +22,7 @@ from headwise.data.config import DataConfig
 from headwise.data.corpora import load_corpus
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared, prepare
+from headwise.data.read import Pair
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.evaluate.score import Score
 from headwise.models.config import ModelConfig
@@ -29,14 +30,22 @@ from headwise.text import PAD
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
-from headwise.train.state import LossState, Metric
+from headwise.train.state import Data, LossState, Metric
+from headwise.vision.images import Images
 
 if TYPE_CHECKING:
     from headwise.data.sniff import Facts
 
 
+class TrainingData(Data, Protocol):
+    """Batches for the training loop, and a line about them for the user."""
+
+    @property
+    def summary(self) -> str: ...
+
+
 class PairData:
-    """Examples in batches, for the training loop: order by epoch, tensors by numbers."""
+    """Batches of pairs for the training loop: order by epoch, tensors by numbers."""
 
     def __init__(self, examples: Examples, seed: int, tokens_per_batch: int = 0, batch_size: int = 0):
         self.examples = examples
@@ -58,7 +67,7 @@ class PairData:
 
 @dataclass(frozen=True)
 class ImageDescription:
-    """What a model says of an image: the probability of each label, or a sentence; nothing where it says neither."""
+    """A model's output for an image: the probability of each label, or a sentence; empty for other models."""
 
     probabilities: Mapping[str, float] = field(default_factory=dict)
     sentence: str = ""
@@ -66,9 +75,9 @@ class ImageDescription:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a model made of a test set: each source once, with all its references; and the scores.
+    """Outputs and scores of a test set; each source stands once, with all its references.
 
-    `confusion` counts how often each label (row) was taken for which (column), where there are labels.
+    `confusion` is the confusion matrix, true labels by predicted ones, where there are labels.
     """
 
     sources: list[str]
@@ -80,35 +89,35 @@ class Evaluation:
 
 
 class Sample(NamedTuple):
-    """What a model made of one example while it was trained, beside what it should have made."""
+    """A model's output for one validation example during training, and the reference."""
 
     source: str
     output: str
     reference: str
 
-    def to_dict(self, most: int = 600) -> dict[str, str]:
-        """By name, long texts cut."""
-        return {name: text[:most] + "…" * (len(text) > most) for name, text in self._asdict().items()}
+    def to_dict(self, max_length: int = 600) -> dict[str, str]:
+        """The texts by name, cut to `max_length` characters."""
+        return {name: text[:max_length] + "…" * (len(text) > max_length) for name, text in self._asdict().items()}
 
 
 class TaskConfig(Config):
-    """The `[task]` table of an experiment: a `kind`, settings of its own, and the declaration of the task: all that
-    commands, studio, fine-tuning and auto-fit need to know of it, so that a new task changes none of them."""
+    """The `[task]` table of an experiment: a `kind` and the task's settings. Class attributes declare what commands,
+    studio, fine-tuning and auto-fit need to know of the task, so that a new task changes none of them."""
 
     kind: str
-    task_class: ClassVar[type[Task[Any]]]  # what the config builds
-    needs: ClassVar[str] = ""  # the kind of model that it is learnt by; empty: one of its own kind
-    reads: ClassVar[Literal["texts", "images"]] = "texts"  # the kind of data that it is learnt from
-    unpaired: ClassVar[bool] = False  # learnt from texts alone, which have no sources
-    one_to_one: ClassVar[bool] = False  # a target has one word for each word of its source
-    labelled: ClassVar[bool] = False  # targets are labels, which come from the data and not from a pretrained model
-    confusion: ClassVar[bool] = False  # an evaluation counts which label was taken for which
-    writes: ClassVar[Literal["", "target", "continuation"]] = ""  # what its model generates token by token
-    command: ClassVar[str] = ""  # `headwise COMMAND RUN` uses its runs; empty: none does
+    task_class: ClassVar[type[AnyModelTask]]  # what `build` returns
+    needs: ClassVar[str] = ""  # what the model must be able to do (`ModelConfig.tasks`); empty: `kind`
+    reads: ClassVar[Literal["texts", "images"]] = "texts"  # the kind of `[data]`
+    unpaired: ClassVar[bool] = False  # trained on texts without sources
+    one_to_one: ClassVar[bool] = False  # a target has one label for each word of its source
+    labelled: ClassVar[bool] = False  # targets are labels, taken from the data and not from a pretrained model
+    confusion: ClassVar[bool] = False  # an evaluation has a confusion matrix
+    writes: ClassVar[Literal["", "target", "continuation"]] = ""  # what the model generates token by token
+    command: ClassVar[str] = ""  # `headwise COMMAND RUN` applies its runs; empty: no command does
 
     @property
     def shape(self) -> str:
-        """What a model must be able to do, of `ModelConfig.tasks`."""
+        """What the model must be able to do, one of `ModelConfig.tasks`."""
         return self.needs or self.kind
 
     @property
@@ -118,24 +127,26 @@ class TaskConfig(Config):
 
     @classmethod
     def suits(cls, facts: Facts) -> bool:
-        """Whether `headwise fit` chooses it for such pairs."""
+        """Whether `headwise fit` chooses this task for such pairs."""
         return False
 
     def for_model(self, model: ModelConfig) -> Self:
-        """The same with what it leaves to the model filled in."""
+        """The config with settings of "auto" resolved for this model."""
         return self
 
-    def build(self, tokenisers: Tokenisers, label_smoothing: float = 0.0) -> Task[Any]:
-        """The task for these vocabularies."""
+    def build(self, tokenisers: Tokenisers, label_smoothing: float = 0.0) -> AnyModelTask:
+        """The task with these vocabularies."""
         return self.task_class(self, tokenisers, label_smoothing)
 
 
 Settings = TypeVar("Settings", bound=TaskConfig)
+Model = TypeVar("Model", bound=nn.Module)  # what `build` returns
+ExampleSet = TypeVar("ExampleSet", bound=Examples | Images)  # training and validation data, tokenised or decoded
+PairSet = TypeVar("PairSet", Sequence[Pair], Images)  # test data as in the files
 
 
-class Task(ABC, Generic[Settings]):
-    """Knows data and scores, not what kind of model learns them. What its data, examples and pairs are is its own
-    matter: pairs of texts, or images."""
+class Task(ABC, Generic[Settings, Model, ExampleSet, PairSet]):
+    """Data, model shape, loss and scores of one task. `TextTask` is the base of those on texts."""
 
     config: Settings
 
@@ -148,99 +159,111 @@ class Task(ABC, Generic[Settings]):
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
-        """Read and tokenise the data; tokenisers that exist already are kept."""
+        """Read and tokenise the data; given tokenisers are used as they are."""
         return prepare(data, tokeniser)
 
-    def build(self, model: ModelConfig) -> nn.Module:
+    def build(self, model: ModelConfig) -> Model:
         """The model for this task and these vocabularies."""
         outputs = 0 if self.tokenisers.shared else self.tokenisers.target.size
         return model.build(self.tokenisers.source.size, outputs, self.config.shape)
 
-    def data(self, examples: Any, seed: int, config: TrainConfig) -> Any:
+    @abstractmethod
+    def build_batches(self, examples: ExampleSet, seed: int, config: TrainConfig) -> TrainingData:
         """Batches for the training loop."""
-        return PairData(examples, seed, config.tokens_per_batch, config.batch_size)
 
     @property
     def units(self) -> str:
-        """What it tells apart, in words."""
+        """The size of the vocabulary or the number of classes, in words."""
         sides = dict.fromkeys((self.tokenisers.source, self.tokenisers.target))
         return f"vocabulary {' + '.join(f'{side.size:,}' for side in sides)}"
 
     @property
     def image(self) -> tuple[int, int, int] | tuple[()]:
-        """Channels, rows and columns of what it reads, where that is images."""
+        """Channels, rows and columns of the input images; empty for texts."""
         return ()
 
-    def held_out(self, data: DataConfig) -> Any:
-        """The data's test part, or their validation part where there is none."""
-        corpus = load_corpus(data)
-        return list(corpus.test or corpus.valid)
+    @abstractmethod
+    def load_test_pairs(self, data: DataConfig) -> PairSet:
+        """The test split, or the validation split where there is none."""
 
-    def prepare_model(self, model: Any, examples: Any) -> None:
-        """Let a model without gradients learn: one pass over the examples."""
-        model.fit(examples)
+    def fit_model(self, model: Model, examples: ExampleSet) -> None:
+        """Fit a model without gradients in one pass over the examples."""
+        raise TypeError(f"{self.kind} has no models that are fitted in one pass")
 
     @property
     @abstractmethod
     def checkpoint_metric(self) -> Metric:
-        """The score that decides which checkpoint is best."""
+        """The validation score by which the best checkpoint is chosen."""
 
     @property
     def teacher_run(self) -> str:
-        """The run or folder of the teacher whose outputs count in the loss; empty where there is none."""
+        """The run or folder of the teacher model of knowledge distillation; empty: none."""
         return ""
 
-    def set_teacher(self, task: Task[Any], model: nn.Module) -> None:
-        """Give it the model that `teacher_run` names, with that model's own task."""
-        raise TypeError(f"{self.kind} learns without a teacher")
+    def set_teacher(self, task: AnyModelTask, model: nn.Module) -> None:
+        """Set the teacher model that `teacher_run` names, with the task that it was trained for."""
+        raise TypeError(f"{self.kind} has no knowledge distillation")
 
-    def init_state(self, model: nn.Module) -> LossState:
-        """What its losses depend on beside model and batch, before the first step."""
+    def init_state(self, model: Model) -> LossState:
+        """What the loss depends on besides model and batch, before the first step."""
         return LossState()
 
     @abstractmethod
-    def loss(self, model: nn.Module, batch: Any, state: LossState) -> Loss:
-        """Sums over the tokens of a batch."""
+    def loss(self, model: Model, batch: Any, state: LossState) -> Loss:
+        """The loss of a batch of `build_batches`, as sums over its tokens or images."""
 
     @abstractmethod
-    def validate(self, model: nn.Module, examples: Any, pairs: Any) -> Mapping[str, float]:
-        """Scores while training."""
+    def validate(self, model: Model, examples: ExampleSet, pairs: PairSet) -> Mapping[str, float]:
+        """Validation scores during training."""
 
-    def samples(self, model: Any, pairs: Any, count: int) -> list[Sample]:
-        """What the model makes of a few pairs, the same each time, to look at while it is trained."""
-        made = self.evaluate(model, first(pairs, count))
-        return [
-            Sample(*each) for each in zip(made.sources, made.outputs, map(" / ".join, made.references), strict=True)
-        ]
+    def draw_samples(self, model: Model, pairs: PairSet, count: int) -> list[Sample]:
+        """Outputs for the first `count` pairs, to follow a training."""
+        result = self.evaluate(model, take_first(pairs, count))
+        references = map(" / ".join, result.references)
+        return [Sample(*texts) for texts in zip(result.sources, result.outputs, references, strict=True)]
 
-    def describe_image(self, model: Any, image: Tensor, config: DecodeConfig) -> ImageDescription:
-        """What a model that reads images says of one (1, C, H, W) of bytes."""
+    def describe_image(self, model: Model, image: Tensor, config: DecodeConfig) -> ImageDescription:
+        """The model's output for one image (1, C, H, W) of bytes."""
         return ImageDescription()
 
-    def max_context(self, model: nn.Module) -> int:
-        """How many tokens a model has in sight while it goes on with a text; 0: all."""
+    def get_max_context(self, model: Model) -> int:
+        """How many tokens the model sees while it continues a text; 0: all."""
         return 0
 
     @abstractmethod
-    def evaluate(self, model: Any, pairs: Any, config: DecodeConfig = GREEDY, language: str = "en") -> Evaluation:
+    def evaluate(self, model: Model, pairs: PairSet, config: DecodeConfig = GREEDY, language: str = "en") -> Evaluation:
         """Outputs and scores with intervals."""
 
 
-def first(pairs: Any, count: int) -> Any:
-    """The first of pairs, or of images."""
-    return pairs.take(range(min(count, len(pairs)))) if hasattr(pairs, "take") else list(islice(pairs, count))
+AnyModelTask: TypeAlias = Task[Any, Any, Any, Any]
 
 
-def per_token(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
+class TextTask(Task[Settings, Model, Examples, Sequence[Pair]]):
+    """Base of tasks on pairs of texts."""
+
+    def build_batches(self, examples: Examples, seed: int, config: TrainConfig) -> TrainingData:
+        return PairData(examples, seed, config.tokens_per_batch, config.batch_size)
+
+    def load_test_pairs(self, data: DataConfig) -> Sequence[Pair]:
+        corpus = load_corpus(data)
+        return list(corpus.test or corpus.valid)
+
+
+def take_first(pairs: PairSet, count: int) -> PairSet:
+    """The first `count` pairs or images."""
+    return pairs.take(range(min(count, len(pairs)))) if isinstance(pairs, Images) else list(islice(pairs, count))
+
+
+def token_nll(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """The negative log-likelihood of each label, (B, T); 0 where the label is the padding."""
-    flat, given = logits.flatten(0, 1).float(), labels.flatten()  # (B, T, V) -> (B * T, V)
-    each = F.cross_entropy(flat, given, ignore_index=PAD, reduction="none", label_smoothing=label_smoothing)
-    return each.view_as(labels)
+    flat = logits.flatten(0, 1).float()  # (B, T, V) -> (B * T, V)
+    nll = F.cross_entropy(flat, labels.flatten(), ignore_index=PAD, reduction="none", label_smoothing=label_smoothing)
+    return nll.view_as(labels)
 
 
 @dataclass
 class GenerationState(LossState):
-    """Whether a model that writes makes hard choices; decided once, as a walk over all modules takes its time."""
+    """Whether the model has hard attention; looked up once, since a walk over all modules is slow."""
 
     reinforce: bool = False
 
@@ -252,13 +275,13 @@ class GenerationState(LossState):
 def generation_loss(
     model: nn.Module, *inputs: Tensor, labels: Tensor, label_smoothing: float, state: LossState
 ) -> Loss:
-    """The model's loss. Where it makes hard choices, with REINFORCE's gradient for them (blocks/attention/hard.py)."""
+    """The model's loss; with hard attention, plus the REINFORCE loss of its samples (blocks/attention/hard.py)."""
     if not (model.training and isinstance(state, GenerationState) and state.reinforce):
         return model(*inputs, labels=labels, label_smoothing=label_smoothing)
     with collect("hard") as side:
         logits = model(*inputs)
-    nll = per_token(logits, labels).sum(1)  # (B, T) -> (B,)
-    smooth = per_token(logits, labels, label_smoothing).sum(1)
+    nll = token_nll(logits, labels).sum(1)  # (B, T) -> (B,)
+    smooth = token_nll(logits, labels, label_smoothing).sum(1)
     counts = (labels != PAD).sum(1)
     rows = reinforce_loss(smooth, side.list_values("hard"), compute_baseline(smooth, counts))
     return Loss(rows.sum(), nll.detach().sum(), counts.sum())

@@ -1,5 +1,5 @@
-"""Captioning: a sentence for an image. What reads is an encoder of images; writing, learning and scoring are those of
-pairs of texts."""
+"""Image captioning: a sentence for an image. The encoder reads images; decoder, loss and scores are those of
+sequence-to-sequence (tasks/transduce.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from headwise.blocks.evaluation import get_device
 from headwise.blocks.heads import Loss
@@ -20,13 +20,15 @@ from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared
 from headwise.data.read import Pair
 from headwise.decode.config import DecodeConfig
-from headwise.decode.driver import decode
+from headwise.decode.driver import Engine, decode
+from headwise.decode.generator import Generator
 from headwise.errors import UserError
 from headwise.evaluate.accuracy import accuracy
 from headwise.evaluate.score import Score
+from headwise.models.config import ModelConfig
 from headwise.tasks.base import ImageDescription, PairData
-from headwise.tasks.classify_images import Augment, InPlace, held_out, prepared
-from headwise.tasks.transduce import Transduce, TransduceConfig
+from headwise.tasks.classify_images import Augment, InPlace, load_test_images, prepare_images, set_image_size
+from headwise.tasks.transduce import GenerationTask, SequenceModel, TransduceConfig
 from headwise.text.base import Tokeniser
 from headwise.text.config import TokeniserConfig
 from headwise.text.normalise import PLAIN
@@ -38,7 +40,7 @@ from headwise.vision.pixels import Pixels
 
 
 class Picture(str):
-    """The name of an image, with its pixels: what stands for a source where sources are texts."""
+    """The source of a captioning pair: the name of an image, with its pixels."""
 
     pixels: np.ndarray  # (C, H, W) bytes
 
@@ -49,7 +51,7 @@ class Picture(str):
 
 
 class CaptionData(PairData):
-    """Images and the tokens of their captions, in batches; a batch's sources are images, of bytes or normalised."""
+    """Batches of images and the tokens of their captions; with `pixels`, the images are normalised."""
 
     def __init__(self, images: Images, captions: Examples, seed: int, pixels: Pixels | None = None, size: int = 64):
         super().__init__(captions, seed, batch_size=size)
@@ -61,15 +63,15 @@ class CaptionData(PairData):
         return replace(super().batch(numbers), source=source)
 
 
-class Caption(Transduce):
-    """Images and sentences about them, any of which is right."""
-
-    config: CaptionConfig
+class Caption(GenerationTask["CaptionConfig", Images]):
+    """Image captioning; an image may have several reference captions."""
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
-        found = prepared(data, tokeniser, words)
-        return replace(found, valid_pairs=pairs_of(found.valid), test_pairs=pairs_of(found.test_pairs))
+        prepared = prepare_images(data, tokeniser, train_caption_tokeniser)
+        return replace(
+            prepared, valid_pairs=pair_captions(prepared.valid), test_pairs=pair_captions(prepared.test_pairs)
+        )
 
     @property
     def pixels(self) -> Pixels:
@@ -80,81 +82,84 @@ class Caption(Transduce):
     def units(self) -> str:
         return f"vocabulary {self.tokenisers.target.size:,}"
 
-    def build(self, model: Any) -> nn.Module:
-        sized = model.with_image_size(self.pixels.height, self.pixels.width, self.pixels.channels)
-        built: nn.Module = sized.build(0, self.tokenisers.target.size, self.config.shape)
-        return built
+    def build(self, model: ModelConfig) -> SequenceModel:
+        return set_image_size(model, self.pixels).build(0, self.tokenisers.target.size, self.config.shape)
 
-    def data(self, examples: Images, seed: int, config: TrainConfig) -> CaptionData:
-        return CaptionData(examples, self.tokenised(examples), seed, size=config.batch_size or 64)
+    def build_batches(self, examples: Images, seed: int, config: TrainConfig) -> CaptionData:
+        return CaptionData(examples, self.tokenise_captions(examples), seed, size=config.batch_size or 64)
 
-    def tokenised(self, images: Images) -> Examples:
-        """Their captions; a source is an image, which has no tokens."""
+    def tokenise_captions(self, images: Images) -> Examples:
+        """The captions of images; the source side has no tokens."""
         return Examples.from_rows(((), ids) for ids in self.tokenisers.target.encode_batch(images.targets))
 
-    def held_out(self, data: DataConfig) -> list[Pair]:
-        return pairs_of(held_out(data, self.pixels))
+    def load_test_pairs(self, data: DataConfig) -> list[Pair]:
+        return pair_captions(load_test_images(data, self.pixels))
 
     @cached_property
     def augmentations(self) -> list[Augment]:
         return [config.build() for config in self.config.augment]
 
-    def loss(self, model: nn.Module, batch: PairBatch, state: LossState) -> Loss:
+    def loss(self, model: SequenceModel, batch: PairBatch, state: LossState) -> Loss:
         images = self.pixels.scale(batch.source)
         for augment in self.augmentations if model.training else ():
             images, _ = augment(images, images.new_zeros(len(images), 0))
         return super().loss(model, replace(batch, source=self.pixels.normalise_images(images)), state)
 
-    def examples(self, pairs: Sequence[Any]) -> Images:
-        pictures, captions = zip(*pairs, strict=True)
-        return Images(np.stack([picture.pixels for picture in pictures]), captions, pictures)
+    def build_examples(self, pairs: Sequence[Pair]) -> Images:
+        sources, captions = zip(*pairs, strict=True)
+        return Images(stack_pixels(sources), captions, sources)
 
-    def evaluate_outputs(self, examples: Images) -> CaptionData:
-        return CaptionData(examples, self.tokenised(examples), 0, self.pixels)
+    def batch_examples(self, examples: Images) -> CaptionData:
+        return CaptionData(examples, self.tokenise_captions(examples), 0, self.pixels)
 
-    def outputs(self, model: Any, sources: Sequence[Any], config: DecodeConfig) -> list[str]:
-        return self.captions(model, np.stack([picture.pixels for picture in sources]), config)
+    def decode_outputs(self, model: Generator | Engine, sources: Sequence[str], config: DecodeConfig) -> list[str]:
+        return self.caption_images(model, stack_pixels(sources), config)
 
-    def describe_image(self, model: Any, image: Tensor, config: DecodeConfig) -> ImageDescription:
-        return ImageDescription(sentence=self.captions(model, image, config)[0])
+    def describe_image(self, model: Generator | Engine, image: Tensor, config: DecodeConfig) -> ImageDescription:
+        return ImageDescription(sentence=self.caption_images(model, image, config)[0])
 
-    def captions(self, model: Any, images: np.ndarray | Tensor, config: DecodeConfig) -> list[str]:
+    def caption_images(self, model: Generator | Engine, images: np.ndarray | Tensor, config: DecodeConfig) -> list[str]:
         """A sentence for each image (N, C, H, W) of bytes."""
-        read = [self.pixels.normalise_images(torch.as_tensor(image)[None])[0] for image in images]
+        sources = [self.pixels.normalise_images(torch.as_tensor(image)[None])[0] for image in images]
         if config.replace_unknown:
             raise UserError("decode.replace_unknown: an image has no words to take instead; leave it out")
-        found = decode(model, read, config, get_device(model), self.tokenisers.target)
-        return [self.tokenisers.target.decode(own[0].ids) for own in found]
+        hypotheses = decode(model, sources, config, get_device(model), self.tokenisers.target)
+        return [self.tokenisers.target.decode(ranked[0].ids) for ranked in hypotheses]
 
-    def scores(
-        self, outputs: Sequence[str], listed: Sequence[Sequence[str]], resamples: int = 1000, language: str = "en"
+    def score_outputs(
+        self, outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, language: str = "en"
     ) -> list[Score]:
-        normalise = self.tokenisers.target.normalise
-        right = [output in [normalise(each) for each in own] for output, own in zip(outputs, listed, strict=True)]
+        normalise, pairs = self.tokenisers.target.normalise, zip(outputs, references, strict=True)
+        right = [output in [normalise(text) for text in texts] for output, texts in pairs]
         exact = replace(accuracy(right, [True] * len(right), resamples), name="exact match")
-        return [*super().scores(outputs, listed, resamples, language), exact]
+        return [*super().score_outputs(outputs, references, resamples, language), exact]
 
 
-def words(captions: Sequence[Any], config: TokeniserConfig) -> Tokeniser:
-    """The tokeniser of captions, which is the target's where there are two."""
+def stack_pixels(sources: Sequence[str]) -> np.ndarray:
+    """The pixels of `Picture`s, (N, C, H, W)."""
+    return np.stack([source.pixels for source in sources if isinstance(source, Picture)])
+
+
+def train_caption_tokeniser(captions: Sequence[Any], config: TokeniserConfig) -> Tokeniser:
+    """The tokeniser of captions; with two sides, the target's."""
     if not all(isinstance(caption, str) for caption in captions):
         raise UserError("data: these images have no captions; use data.name = 'scene-captions' or format = 'captions'")
     return Tokenisers.train([("", caption) for caption in captions], config, PLAIN).target
 
 
-def pairs_of(images: Images) -> list[Pair]:
-    """Each image with its caption, as sources and targets."""
+def pair_captions(images: Images) -> list[Pair]:
+    """Pairs of an image, as a `Picture`, and its caption."""
     rows = zip(images.names, images.pixels, images.targets, strict=True)
     return [(Picture(name, pixels), caption) for name, pixels, caption in rows]
 
 
 class CaptionConfig(TransduceConfig):
-    """Learn a sentence for each image. It is scored as other texts are, and by how many are right to the word."""
+    """Image captioning. Scores are those of sequence-to-sequence, and exact match."""
 
     task_class = Caption
     command = "caption"
     reads = "images"
     kind: Literal["caption"] = "caption"  # type: ignore[assignment]
     score: Literal["bleu", "ser", "wer", "rouge"] = "bleu"
-    prefix_lm: Literal[False] = False  # an image is no part of a text
+    prefix_lm: Literal[False] = False  # the source is no text
     augment: InPlace = ()

@@ -1,4 +1,4 @@
-"""Recognition: one label for an image."""
+"""Image classification: one label for an image."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from headwise.data.config import DataConfig
 from headwise.data.prepare import Prepared
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
-from headwise.evaluate.labels import confusion
-from headwise.tasks.adversarial import AdversarialConfig, hardened
-from headwise.tasks.base import Evaluation, ImageDescription, Settings, Task, TaskConfig
-from headwise.tasks.classify import best, scorer
+from headwise.evaluate.labels import confusion_matrix
+from headwise.models.config import ModelConfig
+from headwise.models.image_classifier import ImageClassifier
+from headwise.models.image_fields import ImageFields
+from headwise.tasks.adversarial import AdversarialConfig, HeadedClassifier, adversarial_loss
+from headwise.tasks.base import AnyModelTask, Evaluation, ImageDescription, Model, Settings, Task, TaskConfig
+from headwise.tasks.classify import find_scorer, most_probable
 from headwise.tasks.distillation import Distillation, Teacher
 from headwise.text import UNK
 from headwise.text.base import Tokeniser
@@ -38,11 +41,11 @@ from headwise.vision.images import Images
 from headwise.vision.pixels import Pixels
 
 Augment = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-AT_ONCE = 256  # images that are looked at together in evaluation
+AT_ONCE = 256  # images of a batch in evaluation
 
 
-class LabelledImages(Task[Settings]):
-    """What tasks share whose labels, of images or of what is in them, are classes."""
+class LabelledImageTask(Task[Settings, Model, Images, Images]):
+    """Base of tasks on images with classes: of the whole image, or of objects in it."""
 
     @property
     def pixels(self) -> Pixels:
@@ -61,34 +64,31 @@ class LabelledImages(Task[Settings]):
     def units(self) -> str:
         return f"{len(self.classes)} classes"
 
-    def build(self, model: Any) -> nn.Module:
-        pixels = self.pixels
-        return model.with_image_size(pixels.height, pixels.width, pixels.channels).build(
-            0, len(self.classes), self.config.shape
-        )
+    def build(self, model: ModelConfig) -> Model:
+        return set_image_size(model, self.pixels).build(0, len(self.classes), self.config.shape)
 
-    def held_out(self, data: DataConfig) -> Images:
-        return held_out(data, self.pixels)
+    def load_test_pairs(self, data: DataConfig) -> Images:
+        return load_test_images(data, self.pixels)
 
-    def numbers(self, labels: Sequence[str]) -> Tensor:
+    def encode_labels(self, labels: Sequence[str]) -> Tensor:
         """The number of each label, (N,)."""
-        known = {label: number for number, label in enumerate(self.classes)}
-        if strange := sorted(set(labels) - known.keys()):
-            raise UserError(f"data: the label '{strange[0]}' is none of those that were learnt: {', '.join(known)}")
-        return torch.tensor([known[label] for label in labels])
+        numbers = {label: number for number, label in enumerate(self.classes)}
+        if unknown := sorted(set(labels) - numbers.keys()):
+            raise UserError(f"data: the label '{unknown[0]}' is none of those that were learnt: {', '.join(numbers)}")
+        return torch.tensor([numbers[label] for label in labels])
 
 
-class ClassifyImages(LabelledImages["ClassifyImagesConfig"]):
-    """Images and their labels."""
+class ClassifyImages(LabelledImageTask["ClassifyImagesConfig", ImageClassifier]):
+    """Image classification, with augmentation, knowledge distillation and adversarial training."""
 
-    distillation: Distillation | None = None  # where it has a teacher
+    distillation: Distillation | None = None  # set where there is a teacher
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
-        return prepared(data, tokeniser, labels)
+        return prepare_images(data, tokeniser, collect_labels)
 
-    def data(self, examples: Images, seed: int, config: TrainConfig) -> ImageData:
-        labels, repeats = self.numbers(examples.targets), self.config.repeats
+    def build_batches(self, examples: Images, seed: int, config: TrainConfig) -> ImageData:
+        labels, repeats = self.encode_labels(examples.targets), self.config.repeats
         return ImageData(examples, lambda n: labels[torch.from_numpy(n)], seed, config.batch_size or 128, repeats)
 
     @cached_property
@@ -99,7 +99,7 @@ class ClassifyImages(LabelledImages["ClassifyImagesConfig"]):
     def teacher_run(self) -> str:
         return self.config.teacher
 
-    def set_teacher(self, task: Task[Any], model: nn.Module) -> None:
+    def set_teacher(self, task: AnyModelTask, model: nn.Module) -> None:
         assert isinstance(task, ClassifyImages)
         teacher = Teacher(model, task.pixels, task.classes, self.classes, self.pixels.channels)
         config = self.config
@@ -109,107 +109,119 @@ class ClassifyImages(LabelledImages["ClassifyImagesConfig"]):
     def checkpoint_metric(self) -> Metric:
         return Metric(self.config.scores[0], lower=False)
 
-    def loss(self, model: Any, batch: ImageBatch, state: LossState) -> Loss:
+    def loss(self, model: ImageClassifier, batch: ImageBatch, state: LossState) -> Loss:
         images, targets = self.pixels.scale(batch.images), F.one_hot(batch.targets, len(self.classes)).float()
         for augment in self.augmentations if model.training else ():
             images, targets = augment(images, targets)
-        looks = self.config.adversarial.looks(state.progress) if model.training else 1
-        return hardened(self.taught, model, images, targets, self.config.adversarial, looks)
+        passes = self.config.adversarial.passes(state.progress) if model.training else 1
+        return adversarial_loss(self.image_loss, model, images, targets, self.config.adversarial, passes)
 
-    def taught(self, model: Any, images: Tensor, targets: Tensor) -> Loss:
-        """The loss of images (B, C, H, W) in 0..1 and how much they are of each class, (B, L)."""
-        voices = model.head_logits(self.pixels.normalise_images(images))
-        losses = [cross_entropy(logits, targets, self.label_smoothing) for logits in voices]
-        rows = self.distillation(voices, losses, images) if self.distillation else torch.stack(losses).mean(0)
-        nll = cross_entropy(model.ensemble(voices).detach(), targets).sum()
+    def image_loss(self, model: HeadedClassifier, images: Tensor, targets: Tensor) -> Loss:
+        """The loss of images (B, C, H, W) in 0..1 with soft labels (B, L)."""
+        head_logits = model.head_logits(self.pixels.normalise_images(images))
+        losses = [cross_entropy(logits, targets, self.label_smoothing) for logits in head_logits]
+        rows = self.distillation(head_logits, losses, images) if self.distillation else torch.stack(losses).mean(0)
+        nll = cross_entropy(model.ensemble(head_logits).detach(), targets).sum()
         return Loss(rows.sum(), nll, torch.tensor(len(images), device=images.device))
 
-    def validate(self, model: nn.Module, examples: Images, pairs: Images) -> Mapping[str, float]:
-        outputs = [[best(found)] for found in self.probabilities(model, examples.pixels)]
+    def validate(self, model: ImageClassifier, examples: Images, pairs: Images) -> Mapping[str, float]:
+        outputs = [[most_probable(row)] for row in self.predict_probabilities(model, examples.pixels)]
         references = [[label] for label in examples.targets]
-        return {name: scorer(name)(outputs, references, 0).value for name in self.config.scores}
+        return {name: find_scorer(name)(outputs, references, 0).value for name in self.config.scores}
 
-    def evaluate(self, model: Any, pairs: Any, config: DecodeConfig = GREEDY, language: str = "en") -> Evaluation:
-        self.numbers(pairs.targets)  # refuses labels that it could never give
-        outputs = [[best(found)] for found in self.probabilities(model, pairs.pixels)]
+    def evaluate(
+        self, model: ImageClassifier, pairs: Images, config: DecodeConfig = GREEDY, language: str = "en"
+    ) -> Evaluation:
+        self.encode_labels(pairs.targets)  # refuses unknown labels
+        outputs = [[most_probable(row)] for row in self.predict_probabilities(model, pairs.pixels)]
         references = [[str(label)] for label in pairs.targets]
-        names, counts = confusion(outputs, references)
-        scores = [scorer(name)(outputs, references, 1000) for name in self.config.scores]
+        names, counts = confusion_matrix(outputs, references)
+        scores = [find_scorer(name)(outputs, references, 1000) for name in self.config.scores]
         return Evaluation(list(pairs.names), [label for (label,) in outputs], references, scores, names, counts)
 
-    def describe_image(self, model: Any, image: Tensor, config: DecodeConfig) -> ImageDescription:
-        return ImageDescription(self.probabilities(model, image)[0])
+    def describe_image(self, model: ImageClassifier, image: Tensor, config: DecodeConfig) -> ImageDescription:
+        return ImageDescription(self.predict_probabilities(model, image)[0])
 
-    def probabilities(self, model: Any, images: np.ndarray | Tensor) -> list[dict[str, float]]:
+    def predict_probabilities(self, model: nn.Module, images: np.ndarray | Tensor) -> list[dict[str, float]]:
         """The probability of each label, for each image (N, C, H, W) of bytes."""
         device = get_device(model)
-        found: list[dict[str, float]] = []
+        by_image: list[dict[str, float]] = []
         with inference_mode(model):
-            for part in batches(images):
-                logits = model(self.pixels.normalise_images(part.to(device)))
-                found += [dict(zip(self.classes, row, strict=True)) for row in logits.float().softmax(-1).tolist()]
-        return found
+            for batch in batch_images(images):
+                logits = model(self.pixels.normalise_images(batch.to(device)))
+                by_image += [dict(zip(self.classes, row, strict=True)) for row in logits.float().softmax(-1).tolist()]
+        return by_image
 
 
-def prepared(
-    data: DataConfig, tokeniser: TokeniserConfig | Tokenisers, outputs: Callable[[Sequence[Any], Any], Tokeniser]
+def set_image_size(model: ModelConfig, pixels: Pixels) -> ModelConfig:
+    """The config of an image model for images of this size."""
+    assert isinstance(model, ImageFields)
+    return model.with_image_size(pixels.height, pixels.width, pixels.channels)
+
+
+def prepare_images(
+    data: DataConfig,
+    tokeniser: TokeniserConfig | Tokenisers,
+    train_target: Callable[[Sequence[Any], TokeniserConfig], Tokeniser],
 ) -> Prepared:
-    """Decoded images, and what a run knows already: the size of its pixels, unless `data.size` says another, their
-    scale, and its outputs; else `outputs` learns those from the targets and the config."""
+    """Load images. Given the tokenisers of a run, use its image size (unless `data.size` is set), normalisation and
+    targets; given a config, measure the images and train the target side with `train_target`."""
     assert isinstance(data, ImagesConfig)
-    known = tokeniser if isinstance(tokeniser, Tokenisers) else None
-    pixels = known.source if known is not None and isinstance(known.source, Pixels) else None
-    corpus = load_images(for_pixels(data, pixels))
-    target = known.target if known is not None else outputs(corpus.train.targets, tokeniser)
-    sides = Tokenisers(measured(corpus.train, data, pixels), target)
+    pixels = tokeniser.source if isinstance(tokeniser, Tokenisers) and isinstance(tokeniser.source, Pixels) else None
+    corpus = load_images(match_pixels(data, pixels))
+    if isinstance(tokeniser, Tokenisers):
+        target = tokeniser.target
+    else:
+        target = train_target(corpus.train.targets, tokeniser)
+    sides = Tokenisers(measure_pixels(corpus.train, data, pixels), target)
     return Prepared(sides, corpus.train, corpus.valid, corpus.valid, corpus.test)
 
 
-def labels(targets: Sequence[Any], config: Any = None) -> Labels:
+def collect_labels(targets: Sequence[str], config: TokeniserConfig | None = None) -> Labels:
     """All labels, in alphabetical order."""
     return Labels(sorted(set(targets)))
 
 
-def batches(images: np.ndarray | Tensor, size: int = AT_ONCE) -> Iterator[Tensor]:
-    """Some images at a time."""
+def batch_images(images: np.ndarray | Tensor, size: int = AT_ONCE) -> Iterator[Tensor]:
+    """Images in batches of `size`."""
     for start in range(0, len(images), size):
-        part = images[start : start + size]
-        yield part if isinstance(part, Tensor) else torch.from_numpy(np.array(part))  # a mapped file is read-only
+        batch = images[start : start + size]
+        yield batch if isinstance(batch, Tensor) else torch.from_numpy(np.array(batch))  # a mapped file is read-only
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Of each row, for targets that are shares of classes: (B, L) -> (B,)."""
+    """Cross-entropy of each row with soft labels: (B, L) -> (B,)."""
     return F.cross_entropy(logits.float(), targets, reduction="none", label_smoothing=label_smoothing)
 
 
-def for_pixels(data: ImagesConfig, pixels: Pixels | None) -> ImagesConfig:
-    """The data in the size and the channels that a model reads, unless they say others."""
+def match_pixels(data: ImagesConfig, pixels: Pixels | None) -> ImagesConfig:
+    """The data config with the size and channels of a model's images, unless it sets its own."""
     if pixels is None:
         return data
-    return data.changed(size=data.size or (pixels.height, pixels.width), channels=data.channels or pixels.channels)
+    return data.replace(size=data.size or (pixels.height, pixels.width), channels=data.channels or pixels.channels)
 
 
-def held_out(data: DataConfig, pixels: Pixels) -> Images:
-    """The test part of what a model reads, or its validation part where there is none."""
+def load_test_images(data: DataConfig, pixels: Pixels) -> Images:
+    """The test split in the model's image size, or the validation split where there is none."""
     assert isinstance(data, ImagesConfig)
-    corpus = load_images(for_pixels(data, pixels))
+    corpus = load_images(match_pixels(data, pixels))
     return corpus.test if len(corpus.test) else corpus.valid
 
 
-def measured(images: Images, data: ImagesConfig, pixels: Pixels | None) -> Pixels:
-    """The shape of the images, with the scale of `pixels`, or that of `data`, or their own."""
-    found = Pixels.from_images(images.pixels)
+def measure_pixels(images: Images, data: ImagesConfig, pixels: Pixels | None) -> Pixels:
+    """Size of the images, with mean and standard deviation of `pixels`, else of `data`, else of the images."""
+    measured = Pixels.from_images(images.pixels)
     scale = (pixels.mean, pixels.std) if pixels is not None else (data.mean, data.std) if data.mean else ()
     if not scale:
-        return found
-    if len(scale[0]) != found.channels:
-        raise UserError(f"data.mean: has {len(scale[0])} channels and the images have {found.channels}")
-    return Pixels(found.height, found.width, found.channels, *scale)
+        return measured
+    if len(scale[0]) != measured.channels:
+        raise UserError(f"data.mean: has {len(scale[0])} channels and the images have {measured.channels}")
+    return Pixels(measured.height, measured.width, measured.channels, *scale)
 
 
 class ClassifyImagesConfig(TaskConfig):
-    """Learn a label for each image. `augment` changes images in training, in this order. A `teacher` is a run that was
-    trained before; what it says counts beside the labels (Touvron et al. 2021)."""
+    """Image classification. `augment` lists the augmentations of training images, in order. `teacher` is a trained run
+    for knowledge distillation (Touvron et al. 2021)."""
 
     task_class = ClassifyImages
     labelled = True
@@ -220,18 +232,18 @@ class ClassifyImagesConfig(TaskConfig):
     scores: tuple[str, ...] = ("accuracy",)
     augment: tuple[AnyAugmentation, ...] = ()
     adversarial: AdversarialConfig = AdversarialConfig()
-    repeats: int = Field(1, ge=1)  # how often an epoch has an image; as many images as before (Berman et al. 2019)
+    repeats: int = Field(1, ge=1)  # repeated augmentation (Berman et al. 2019): copies of an image in an epoch
     teacher: str = ""  # RUN, RUN@step-N or a Hugging Face folder
-    distillation: Literal["hard", "soft"] = "hard"  # learn the teacher's labels, or its probabilities
-    temperature: float = Field(3.0, gt=0)  # of the probabilities
-    # of the teacher in the loss; 0: a half if hard, a tenth if soft
+    distillation: Literal["hard", "soft"] = "hard"  # the teacher's labels, or its probabilities
+    temperature: float = Field(3.0, gt=0)  # of soft distillation
+    # weight of the teacher's term in the loss; 0: 0.5 if hard, 0.1 if soft
     distillation_weight: float = Field(0.0, ge=0, lt=1)
 
 
 def _in_place(augment: tuple[Any, ...]) -> tuple[Any, ...]:
-    for each in augment:
-        if each.kind not in IN_PLACE:
-            raise ValueError(f"'{each.kind}' would not leave everything in its place; use {' or '.join(IN_PLACE)}")
+    for config in augment:
+        if config.kind not in IN_PLACE:
+            raise ValueError(f"'{config.kind}' would not leave everything in its place; use {' or '.join(IN_PLACE)}")
     return augment
 
 

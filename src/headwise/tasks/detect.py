@@ -1,4 +1,4 @@
-"""Detection: what is in an image, and where."""
+"""Object detection: a class and a box for each object in an image."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.heads import Loss
@@ -20,9 +20,10 @@ from headwise.data.config import DataConfig
 from headwise.data.prepare import Prepared
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
-from headwise.evaluate.precision import precisions
+from headwise.evaluate.average_precision import average_precision
+from headwise.models.detector import Detector
 from headwise.tasks.base import Evaluation, TaskConfig
-from headwise.tasks.classify_images import Augment, InPlace, LabelledImages, batches, prepared
+from headwise.tasks.classify_images import Augment, InPlace, LabelledImageTask, batch_images, prepare_images
 from headwise.tasks.detection_loss import Objects, detection_loss
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
@@ -38,26 +39,26 @@ from headwise.vision.images import Images
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-AT_ONCE = 32  # images that are looked at together
-SURE = 0.5  # what is told as found, where one has to decide
+AT_ONCE = 32  # images of a batch
+THRESHOLD = 0.5  # the least score of a reported detection
 
 
-class Detect(LabelledImages["DetectConfig"]):
-    """Images and the boxes of what is in them."""
+class Detect(LabelledImageTask["DetectConfig", Detector]):
+    """Object detection: images and the boxes of objects in them."""
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
-        return prepared(data, tokeniser, classes)
+        return prepare_images(data, tokeniser, collect_classes)
 
-    def data(self, examples: Images, seed: int, config: TrainConfig) -> ImageData:
+    def build_batches(self, examples: Images, seed: int, config: TrainConfig) -> ImageData:
         with needed_for("task.kind = 'detect': matching of boxes"):
             import_module("scipy.optimize")
-        self.numbers([label for boxes in examples.targets for label in boxes.labels])  # refuses strange ones
-        known = {label: number for number, label in enumerate(self.classes)}
+        self.encode_labels([label for boxes in examples.targets for label in boxes.labels])  # refuses unknown ones
+        class_numbers = {label: number for number, label in enumerate(self.classes)}
 
         def objects(numbers: np.ndarray) -> Objects:
             boxes = [examples.targets[number] for number in numbers]
-            return Objects.of(boxes, known, self.pixels.height, self.pixels.width)
+            return Objects.of(boxes, class_numbers, self.pixels.height, self.pixels.width)
 
         return ImageData(examples, objects, seed, config.batch_size or AT_ONCE)
 
@@ -69,92 +70,96 @@ class Detect(LabelledImages["DetectConfig"]):
     def checkpoint_metric(self) -> Metric:
         return Metric("ap", lower=False)
 
-    def loss(self, model: Any, batch: ImageBatch, state: LossState) -> Loss:
+    def loss(self, model: Detector, batch: ImageBatch, state: LossState) -> Loss:
         images, objects = self.pixels.scale(batch.images), batch.targets
         if model.training:
-            images, objects = flipped(images, objects, self.config.flip)
+            images, objects = flip_randomly(images, objects, self.config.flip)
             for augment in self.augmentations:
                 images, _ = augment(images, images.new_zeros(len(images), 0))
         return detection_loss(model.layers(self.pixels.normalise_images(images)), objects)
 
-    def validate(self, model: nn.Module, examples: Images, pairs: Images) -> Mapping[str, float]:
-        found = self.found(model, examples.pixels)
-        return {score.name.lower(): score.value for score in precisions(found, examples.targets, names=("AP", "AP50"))}
+    def validate(self, model: Detector, examples: Images, pairs: Images) -> Mapping[str, float]:
+        scores = average_precision(self.detect(model, examples.pixels), examples.targets, names=("AP", "AP50"))
+        return {score.name.lower(): score.value for score in scores}
 
-    def evaluate(self, model: Any, pairs: Any, config: DecodeConfig = GREEDY, language: str = "en") -> Evaluation:
-        found = self.found(model, pairs.pixels)
-        scores = precisions(found, pairs.targets, resamples=200, sides=self.config.sides)
-        outputs = [describe_boxes(each.filter_scores(SURE)) for each in found]
+    def evaluate(
+        self, model: Detector, pairs: Images, config: DecodeConfig = GREEDY, language: str = "en"
+    ) -> Evaluation:
+        detections = self.detect(model, pairs.pixels)
+        scores = average_precision(detections, pairs.targets, resamples=200, sides=self.config.sides)
+        outputs = [describe_boxes(boxes.filter_scores(THRESHOLD)) for boxes in detections]
         return Evaluation(list(pairs.names), outputs, [[describe_boxes(boxes)] for boxes in pairs.targets], scores)
 
-    def found(self, model: Any, images: np.ndarray | Tensor) -> list[Detections]:
-        """What each slot of the model says of each image (N, C, H, W) of bytes, the surest first."""
-        device, every = get_device(model), list[Detections]()
+    def detect(self, model: Detector, images: np.ndarray | Tensor) -> list[Detections]:
+        """The detections of all object queries in each image (N, C, H, W) of bytes, by falling score."""
+        device, by_image = get_device(model), list[Detections]()
         size = torch.tensor([self.pixels.width, self.pixels.height] * 2, device=device)
         with inference_mode(model):
-            for part in batches(images, AT_ONCE):
-                detections = model(self.pixels.normalise_images(part.to(device)))
+            for batch in batch_images(images, AT_ONCE):
+                detections = model(self.pixels.normalise_images(batch.to(device)))
                 scores, numbers = detections.best()  # 2 x (B, Q)
                 corners = to_corners(detections.boxes.float()) * size
-                rows = (each.cpu().numpy() for each in (corners, numbers, scores))
-                every += [self._sorted(*row) for row in zip(*rows, strict=True)]
-        return every
+                rows = (tensor.cpu().numpy() for tensor in (corners, numbers, scores))
+                by_image += [self._sort_by_score(*row) for row in zip(*rows, strict=True)]
+        return by_image
 
-    def located(self, model: Any, images: Sequence[Image], above: float = SURE) -> list[Detections]:
-        """What is in images of any size, in their own pixels, where it has at least the score `above`."""
+    def detect_in_images(self, model: Detector, images: Sequence[Image], above: float = THRESHOLD) -> list[Detections]:
+        """Detections with at least the score `above` in images of any size, in pixels of those images."""
         if not images:
             return []
-        found = self.found(model, torch.stack([self.pixels.read(image) for image in images]))
-        sizes = (image.size for image in images)
+        detections = self.detect(model, torch.stack([self.pixels.read(image) for image in images]))
+        windows = (self.visible_window(image.size) for image in images)
         return [
-            self._restored(own.filter_scores(above), self.seen(size)) for own, size in zip(found, sizes, strict=True)
+            self._to_image(boxes.filter_scores(above), crop) for boxes, crop in zip(detections, windows, strict=True)
         ]
 
-    def seen(self, size: tuple[int, int]) -> tuple[float, float, float, float]:
-        """x0 y0 x1 y1 of what the model is given of an image with this width and height: its middle."""
+    def visible_window(self, size: tuple[int, int]) -> tuple[float, float, float, float]:
+        """x0 y0 x1 y1 of the centre crop that the model reads of an image with this width and height."""
         return compute_crop(*size, self.pixels.height, self.pixels.width)
 
-    def _restored(self, found: Detections, seen: tuple[float, float, float, float]) -> Detections:
-        x0, y0, x1, y1 = seen
+    def _to_image(self, detections: Detections, crop: tuple[float, float, float, float]) -> Detections:
+        """Detections in pixels of the original image instead of the model's."""
+        x0, y0, x1, y1 = crop
         scale = np.array([(x1 - x0) / self.pixels.width, (y1 - y0) / self.pixels.height] * 2)
-        return replace(found, corners=found.corners * scale + np.array([x0, y0] * 2))
+        return replace(detections, corners=detections.corners * scale + np.array([x0, y0] * 2))
 
-    def attention(self, model: Any, image: Tensor) -> np.ndarray:
-        """Where each slot looks in one image (C, H, W) of bytes: the last layer's mean over its heads, (Q, h, w)."""
+    def attention_maps(self, model: Detector, image: Tensor) -> np.ndarray:
+        """Cross-attention of each object query over one image (C, H, W) of bytes: the last layer's mean over its heads,
+        (Q, h, w)."""
         with inference_mode(model), record() as maps, collect("layer") as side:
             model(self.pixels.normalise_images(image[None].to(get_device(model))))
-        grid = [stream.grid for stream in side.list_values("layer") if stream.grid][-1]  # slots stand on none
+        grid = [stream.grid for stream in side.list_values("layer") if stream.grid][-1]  # queries have no grid
         weights = np.nanmean(maps.stack_by_kind()["cross"][-1], axis=0)  # (layers, H, Q, T) -> (Q, T)
-        return weights[:, -grid[0] * grid[1] :].reshape(-1, *grid)  # without class_tokens: (Q, T) -> (Q, h, w)
+        return weights[:, -grid[0] * grid[1] :].reshape(-1, *grid)  # without class tokens: (Q, T) -> (Q, h, w)
 
-    def _sorted(self, corners: np.ndarray, numbers: np.ndarray, scores: np.ndarray) -> Detections:
+    def _sort_by_score(self, corners: np.ndarray, numbers: np.ndarray, scores: np.ndarray) -> Detections:
         order = np.argsort(-scores, kind="stable")
         return Detections(
             corners[order], tuple(self.classes[number] for number in numbers[order]), scores[order], order
         )
 
 
-def classes(targets: Sequence[Any], config: Any = None) -> Labels:
-    """The labels of all boxes."""
+def collect_classes(targets: Sequence[Any], config: TokeniserConfig | None = None) -> Labels:
+    """The labels of all boxes, in alphabetical order."""
     if not all(isinstance(boxes, Boxes) for boxes in targets):
         raise UserError("data: these images have no boxes to learn; use data.name = 'scenes' or data.format = 'coco'")
     return Labels(sorted({label for boxes in targets for label in boxes.labels}))
 
 
-def flipped(images: Tensor, objects: Objects, probability: float) -> tuple[Tensor, Objects]:
-    """Some images (B, C, H, W) in a mirror, with their boxes."""
+def flip_randomly(images: Tensor, objects: Objects, probability: float) -> tuple[Tensor, Objects]:
+    """Random horizontal flips of images (B, C, H, W) and their boxes."""
     if not probability:
         return images, objects
-    which = torch.rand(len(images), device=images.device) < probability  # (B,)
+    flip = torch.rand(len(images), device=images.device) < probability  # (B,)
     counts = torch.tensor(objects.counts, device=images.device)
-    whose = which.repeat_interleave(counts, output_size=len(objects.labels))  # (B,) -> (N,)
+    flip_boxes = flip.repeat_interleave(counts, output_size=len(objects.labels))  # (B,) -> (N,)
     x, rest = objects.boxes[:, :1], objects.boxes[:, 1:]
-    boxes = torch.cat((torch.where(whose[:, None], 1 - x, x), rest), dim=1)
-    return torch.where(which[:, None, None, None], images.flip(-1), images), replace(objects, boxes=boxes)
+    boxes = torch.cat((torch.where(flip_boxes[:, None], 1 - x, x), rest), dim=1)
+    return torch.where(flip[:, None, None, None], images.flip(-1), images), replace(objects, boxes=boxes)
 
 
 def describe_boxes(boxes: Boxes | Detections) -> str:
-    """Boxes in words.
+    """Boxes as text: label and corners.
 
     >>> describe_boxes(Boxes(np.array([[1, 2, 5, 6.25]]), ("star",)))
     'star 1.0 2.0 5.0 6.2'
@@ -164,13 +169,13 @@ def describe_boxes(boxes: Boxes | Detections) -> str:
 
 
 class DetectConfig(TaskConfig):
-    """Learn what is in each image, and where: a box and a label for each object."""
+    """Object detection: a box and a label for each object in an image."""
 
     task_class = Detect
     labelled = True
     command = "detect"
     reads = "images"
     kind: Literal["detect"] = "detect"
-    flip: float = Field(0.0, ge=0, le=1)  # how probable it is that an image and its boxes are mirrored in training
+    flip: float = Field(0.0, ge=0, le=1)  # probability of a random horizontal flip in training
     augment: InPlace = ()
-    sides: tuple[float, float] = (32.0, 96.0)  # roots of areas, in pixels, from which boxes are medium and large
+    sides: tuple[float, float] = (32.0, 96.0)  # square roots of areas, in pixels, from which boxes are medium and large

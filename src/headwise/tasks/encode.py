@@ -1,4 +1,4 @@
-"""Reading alone: an encoder from elsewhere that gives vectors of texts, and of which nothing is asked but these."""
+"""Imported encoders without a head: embeddings of texts or images, no training."""
 
 from __future__ import annotations
 
@@ -15,59 +15,64 @@ from headwise.data.prepare import Prepared
 from headwise.data.read import Pair
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
+from headwise.models.config import ModelConfig
+from headwise.models.image_fields import ImageFields
 from headwise.models.text_classifier import TextEncoder
-from headwise.tasks.base import Evaluation, Task, TaskConfig
+from headwise.tasks.base import Evaluation, TaskConfig, TextTask
+from headwise.tasks.classify_images import set_image_size
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.state import LossState, Metric
+from headwise.vision.pixels import Pixels
 
 
-def nothing_to_learn() -> NoReturn:
+def refuse_training() -> NoReturn:
     raise UserError(
         "task.kind: an encoder alone has nothing to learn and nothing to be scored by; `headwise embed` uses it for "
         "texts, and init_from = its folder with a task such as 'classify' or 'classify-images' trains it further"
     )
 
 
-class Encode(Task[TaskConfig]):
-    """An encoder of texts, of which nothing is asked but their vectors."""
+class Encode(TextTask[TaskConfig, TextEncoder]):
+    """Embeddings of texts by an imported encoder."""
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
-        nothing_to_learn()
+        refuse_training()
 
     @property
     def checkpoint_metric(self) -> Metric:
-        nothing_to_learn()
+        refuse_training()
 
-    def loss(self, model: nn.Module, batch: Any, state: LossState) -> Loss:
-        nothing_to_learn()
+    def loss(self, model: TextEncoder, batch: Any, state: LossState) -> Loss:
+        refuse_training()
 
-    def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
-        nothing_to_learn()
+    def validate(self, model: TextEncoder, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
+        refuse_training()
 
     def evaluate(
-        self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
+        self, model: TextEncoder, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
     ) -> Evaluation:
-        nothing_to_learn()
+        refuse_training()
 
 
 class EncodeImages(Encode):
-    """The same of an encoder that reads images: a vector for each, by the model's `pool`."""
+    """Embeddings of images by an imported encoder, pooled as the model declares."""
 
-    def held_out(self, data: DataConfig) -> Any:
-        nothing_to_learn()
+    def load_test_pairs(self, data: DataConfig) -> NoReturn:
+        refuse_training()
 
-    def build(self, model: Any) -> TextEncoder:
-        pixels: Any = self.tokenisers.source
-        own = model.with_image_size(pixels.height, pixels.width, pixels.channels)
-        pooler = own.pooling == "pooler"
-        pool = nn.Sequential(Pool("first"), Pooler(own.outer)) if pooler else Pool(own.pooling)
-        return TextEncoder(own.encoder(), pool)
+    def build(self, model: ModelConfig) -> TextEncoder:
+        assert isinstance(self.tokenisers.source, Pixels)
+        config = set_image_size(model, self.tokenisers.source)
+        assert isinstance(config, ImageFields)
+        pooler = config.pooling == "pooler"
+        pool = nn.Sequential(Pool("first"), Pooler(config.outer)) if pooler else Pool(config.pooling)
+        return TextEncoder(config.encoder(), pool)
 
 
 class EncodeConfig(TaskConfig):
-    """Read texts, by an encoder that comes from elsewhere; nothing is learnt."""
+    """Embeddings of texts by an imported encoder; it cannot be trained."""
 
     task_class = Encode
     command = "embed"
@@ -75,7 +80,7 @@ class EncodeConfig(TaskConfig):
 
 
 class EncodeImagesConfig(TaskConfig):
-    """Read images, by an encoder that comes from elsewhere; nothing is learnt."""
+    """Embeddings of images by an imported encoder; it cannot be trained."""
 
     task_class = EncodeImages
     command = "inspect"

@@ -1,13 +1,14 @@
-"""Language modelling: the next token of a text, again and again."""
+"""Language modelling: predict the next token of a text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+from numpy.typing import ArrayLike
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Tensor
 
 from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.heads import Loss
@@ -25,31 +26,49 @@ from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.evaluate.perplexity import nats_per_character, perplexity
 from headwise.models.config import ModelConfig
-from headwise.tasks.base import Evaluation, Sample, Task, TaskConfig, first, per_token
+from headwise.models.language_model import LanguageModel
+from headwise.ngram.backoff import Backoff
+from headwise.tasks.base import Evaluation, Sample, TaskConfig, TextTask, take_first, token_nll
 from headwise.text import PAD
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
 from headwise.train.state import LossState, Metric
 
-OPENING = 24  # tokens of a text that a sample goes on with
-FOLLOWING = 72  # tokens of a sample
-LONG = 2000  # characters that hold these tokens
+OPENING = 24  # tokens of a sample's prompt
+FOLLOWING = 72  # tokens of a sample's continuation
+MAX_CHARACTERS = 2000  # of the text that a sample is taken from
 UNLIMITED = 2**62  # tokens: documents are cut into blocks, not left out
+AnyLanguageModel: TypeAlias = LanguageModel | Backoff  # a decoder, or n-gram counts
 
 
-class LanguageModelTask(Task["LanguageModelConfig"]):
-    """Texts on the target side; there is no source."""
+@runtime_checkable
+class CountModel(Protocol):
+    """A language model without gradients, such as n-grams, that is fitted in one pass."""
+
+    def fit(self, sequences: Iterable[ArrayLike]) -> object: ...
+
+
+@runtime_checkable
+class TokenScorer(Protocol):
+    """A language model that looks up the probability of single tokens, without logits of the whole vocabulary."""
+
+    def find_contexts(self, ids: Tensor) -> Tensor: ...
+    def score(self, contexts: Tensor, tokens: Tensor) -> Tensor: ...
+
+
+class LanguageModelTask(TextTask["LanguageModelConfig", AnyLanguageModel]):
+    """Language modelling. Texts are on the target side; sources are empty."""
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         if isinstance(tokeniser, TokeniserConfig):
             if tokeniser.target.kind != "same":
                 raise UserError("tokeniser.target: a language model has one side; leave it out")
-            tokeniser = tokeniser.changed(shared=True)
-        return prepare(data.changed(max_length=UNLIMITED), tokeniser)
+            tokeniser = tokeniser.replace(shared=True)
+        return prepare(data.replace(max_length=UNLIMITED), tokeniser)
 
-    def build(self, model: ModelConfig) -> nn.Module:
+    def build(self, model: ModelConfig) -> AnyLanguageModel:
         built = super().build(model)
         if self.config.packing:
             for part in built.modules():
@@ -60,66 +79,67 @@ class LanguageModelTask(Task["LanguageModelConfig"]):
                     )
         return built
 
-    def data(self, examples: Examples, seed: int, config: TrainConfig) -> Blocks:
-        kind = PackedBlocks if self.config.packing else StreamedBlocks if self.config.order == "stream" else Blocks
-        return kind(examples, self.config.context, seed, config.tokens_per_batch, config.batch_size)
+    def build_batches(self, examples: Examples, seed: int, config: TrainConfig) -> Blocks:
+        batches = PackedBlocks if self.config.packing else StreamedBlocks if self.config.order == "stream" else Blocks
+        return batches(examples, self.config.context, seed, config.tokens_per_batch, config.batch_size)
 
-    def prepare_model(self, model: Any, examples: Examples) -> None:
+    def fit_model(self, model: AnyLanguageModel, examples: Examples) -> None:
+        assert isinstance(model, CountModel)
         model.fit(target for _, target in examples)
 
     @property
     def checkpoint_metric(self) -> Metric:
         return Metric("nll", lower=True)
 
-    def loss(self, model: nn.Module, batch: TextBatch, state: LossState) -> Loss:
-        given: dict[str, Any] = {"labels": batch.labels, "label_smoothing": self.label_smoothing}
+    def loss(self, model: AnyLanguageModel, batch: TextBatch, state: LossState) -> Loss:
+        options: dict[str, Any] = {"labels": batch.labels, "label_smoothing": self.label_smoothing}
         if batch.segment is not None:
-            given |= {"segment": batch.segment, "pos": batch.pos}
-        if batch.fresh is None or not recall_of(model):
-            return model(batch.ids, **given)
-        carried = SegmentMemory(recall_of(model), state.carried, batch.fresh)
-        loss = model(batch.ids, carried=carried, **given)
+            options |= {"segment": batch.segment, "pos": batch.pos}
+        if batch.fresh is None or not get_memory_length(model):
+            return model(batch.ids, **options)
+        carried = SegmentMemory(get_memory_length(model), state.carried, batch.fresh)
+        loss = model(batch.ids, carried=carried, **options)
         state.carried = carried.next_states
         return loss
 
-    def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
-        nll, counts = self.likelihoods(model, examples, stride=self.config.context)
+    def validate(self, model: AnyLanguageModel, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
+        nll, counts = self.compute_nll(model, examples, stride=self.config.context)
         return {"nll": float(nll.sum() / counts.sum())}
 
     def evaluate(
-        self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
+        self, model: AnyLanguageModel, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
     ) -> Evaluation:
-        """Each token is predicted from at least half of the context, where the text has as much; by a model that
-        recalls, from what it has read of the text."""
+        """Each token is predicted from at least half of the context, where the text has as much; with segment memory,
+        from all that the memory holds of the text."""
         examples = Examples.from_rows(tokenise(pairs, self.tokenisers))
-        nll, counts = self.likelihoods(model, examples, stride=max(self.config.context // 2, 1))
+        nll, counts = self.compute_nll(model, examples, stride=max(self.config.context // 2, 1))
         normalise = self.tokenisers.target.normalise
         characters = sum(len(normalise(text)) for _, text in pairs)
         scores = [perplexity(nll, counts), nats_per_character(nll, counts, characters)]
         return Evaluation([], [], [], scores)
 
-    def samples(self, model: Any, pairs: Any, count: int) -> list[Sample]:
-        """How the model goes on with beginnings of texts. What it draws depends on the weights alone."""
+    def draw_samples(self, model: AnyLanguageModel, pairs: Sequence[Pair], count: int) -> list[Sample]:
+        """Continuations of the openings of texts. The random draws depend on the weights alone."""
         tokeniser, context = self.tokenisers.target, self.config.context
-        texts = tokeniser.encode_batch(beginnings([text for _, text in first(pairs, count)], count))
+        texts = tokeniser.encode_batch(take_openings([text for _, text in take_first(pairs, count)], count))
         openings = [ids[: min(OPENING, context // 2, len(ids) // 2)] for ids in texts]
-        most = max(1, min(FOLLOWING, context // 2 - 1))  # the start mark counts
-        config = DecodeConfig(temperature=0.8, max_ratio=0, max_extra=most)
-        found = decode(model, openings, config, get_device(model))
+        length = max(1, min(FOLLOWING, context // 2 - 1))  # the start token counts
+        config = DecodeConfig(temperature=0.8, max_ratio=0, max_extra=length)
+        hypotheses = decode(model, openings, config, get_device(model))
         return [
-            Sample(*map(tokeniser.decode, (opening, best.ids, ids[len(opening) :][:most])))
-            for ids, opening, (best, *_) in zip(texts, openings, found, strict=True)
+            Sample(*map(tokeniser.decode, (opening, best.ids, ids[len(opening) :][:length])))
+            for ids, opening, (best, *_) in zip(texts, openings, hypotheses, strict=True)
         ]
 
-    def max_context(self, model: nn.Module) -> int:
-        """As many as in training; all of them where a state goes on from token to token, and where counts decide."""
+    def get_max_context(self, model: AnyLanguageModel) -> int:
+        """The context of training; unlimited for n-grams and models with an `unbounded` part."""
         unbounded = any(getattr(module, "unbounded", False) for module in model.modules())
         return 0 if unbounded else self.config.context
 
-    def likelihoods(self, model: nn.Module, examples: Examples, stride: int) -> tuple[np.ndarray, np.ndarray]:
+    def compute_nll(self, model: AnyLanguageModel, examples: Examples, stride: int) -> tuple[np.ndarray, np.ndarray]:
         """Summed negative log-likelihood and number of tokens of each block."""
-        if recall_of(model):
-            return self.recalled(model, examples)
+        if get_memory_length(model):
+            return self.compute_nll_with_memory(model, examples)
         blocks = Blocks(examples, self.config.context)
         starts, firsts = blocks.cut_windows(stride)
         device = get_device(model)
@@ -133,12 +153,12 @@ class LanguageModelTask(Task["LanguageModelConfig"]):
                 labels = batch.labels
                 labels[np.arange(labels.shape[1]) < firsts[here, None]] = PAD
                 batch = batch.to(device)
-                nll[here] = losses(model, batch).sum(1).cpu().numpy()
+                nll[here] = score_tokens(model, batch).sum(1).cpu().numpy()
                 counts[here] = (labels != PAD).sum(1).numpy()
         return nll, counts
 
-    def recalled(self, model: Any, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
-        """The same of a model that recalls: each text from its beginning, in one block after the other."""
+    def compute_nll_with_memory(self, model: AnyLanguageModel, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
+        """As `compute_nll` with segment memory: each text from its beginning, block after block."""
         blocks, context, device = Blocks(examples, self.config.context), self.config.context, get_device(model)
         sizes = np.diff(blocks.bounds)
         longest_first = np.argsort(-sizes, kind="stable")
@@ -147,60 +167,60 @@ class LanguageModelTask(Task["LanguageModelConfig"]):
         with inference_mode(model):
             for first in range(0, len(sizes), rows):
                 texts = longest_first[first : first + rows]
-                left: Mapping[str, Tensor] = {}
+                memory: Mapping[str, Tensor] = {}
                 for done in range(0, sizes[texts[0]], context):
-                    texts = texts[sizes[texts] > done]  # the short ones, which stand last, are over
+                    texts = texts[sizes[texts] > done]  # finished texts drop out; they are the last
                     batch = blocks.batch(blocks.bounds[texts] + done)
                     carried = SegmentMemory(
-                        model.memory_length, {name: each[: len(texts)] for name, each in left.items()}
+                        get_memory_length(model), {name: rows[: len(texts)] for name, rows in memory.items()}
                     )
                     counts.append((batch.labels != PAD).sum(1).numpy())
                     batch = batch.to(device)
-                    nll.append(per_token(model(batch.ids, carried=carried), batch.labels).sum(1).cpu().numpy())
-                    left = carried.next_states
+                    nll.append(token_nll(model(batch.ids, carried=carried), batch.labels).sum(1).cpu().numpy())
+                    memory = carried.next_states
         return np.concatenate(nll), np.concatenate(counts)
 
 
-def beginnings(texts: Sequence[str], count: int) -> list[str]:
-    """The first words of so many texts; where there are fewer, of words within them too, at equal distances.
+def take_openings(texts: Sequence[str], count: int) -> list[str]:
+    """The openings of `count` texts; where there are fewer texts, also passages from within them, at equal distances.
 
-    >>> beginnings(["one two three four"], 2), beginnings(["one", "two", "three"], 2)
+    >>> take_openings(["one two three four"], 2), take_openings(["one", "two", "three"], 2)
     (['one two three four', 'four'], ['one', 'two'])
     """
-    each = -(-count // max(1, len(texts)))  # rounded up
-    places = [(text, len(text) * part // each) for part in range(each) for text in texts]
-    starts = ((text, text.find(" ", at - 1) + 1 if at else 0) for text, at in places[:count])
-    return [text[start : start + LONG] for text, start in starts]
+    per_text = -(-count // max(1, len(texts)))  # rounded up
+    positions = [(text, len(text) * part // per_text) for part in range(per_text) for text in texts]
+    starts = ((text, text.find(" ", at - 1) + 1 if at else 0) for text, at in positions[:count])
+    return [text[start : start + MAX_CHARACTERS] for text, start in starts]
 
 
-def recall_of(model: Any) -> int:
-    """How many tokens of earlier segments a model sees; 0 where it has no such memory."""
+def get_memory_length(model: AnyLanguageModel) -> int:
+    """Segment-level recurrence: how many tokens of earlier segments the model sees; 0: none."""
     return getattr(model, "memory_length", 0)
 
 
-def losses(model: Any, batch: TextBatch) -> Tensor:
-    """The negative log-likelihood of each token, (B, T); a model that looks them up is asked for these alone."""
-    if hasattr(model, "score"):
-        found = -model.score(model.find_contexts(batch.ids), batch.labels)
-        return found.masked_fill(batch.labels == PAD, 0.0)
-    return per_token(model(batch.ids), batch.labels)
+def score_tokens(model: AnyLanguageModel, batch: TextBatch) -> Tensor:
+    """The negative log-likelihood of each token, (B, T)."""
+    if isinstance(model, TokenScorer):
+        nll = -model.score(model.find_contexts(batch.ids), batch.labels)
+        return nll.masked_fill(batch.labels == PAD, 0.0)
+    return token_nll(model(batch.ids), batch.labels)
 
 
 class LanguageModelConfig(TaskConfig):
-    """Learn to go on with a text."""
+    """Language modelling: predict the next token of a text."""
 
     task_class = LanguageModelTask
     writes = "continuation"
     command = "generate"
     unpaired = True
     kind: Literal["language-model"] = "language-model"
-    context: int = Field(256, ge=1)  # tokens that are read at once; longer texts are cut
-    packing: bool = False  # short texts share rows
-    # stream: each row of a batch goes on with that of the last one; auto: where the model recalls what it read
+    context: int = Field(256, ge=1)  # tokens of a training block; longer texts are cut
+    packing: bool = False  # sequence packing: short texts share rows
+    # stream: each row of a batch continues that of the last one; auto: a stream for models with segment memory
     order: Literal["auto", "shuffled", "stream"] = "auto"
 
     @model_validator(mode="after")
-    def _either(self) -> LanguageModelConfig:
+    def _check_order(self) -> LanguageModelConfig:
         if self.packing and self.order == "stream":
             raise ValueError("a stream has no padding that packing could save; leave out `packing`")
         return self
@@ -208,5 +228,5 @@ class LanguageModelConfig(TaskConfig):
     def for_model(self, model: ModelConfig) -> LanguageModelConfig:
         if self.order != "auto":
             return self
-        recalls = getattr(model, "memory_length", 0) and not self.packing
-        return self.changed(order="stream" if recalls else "shuffled")
+        has_memory = getattr(model, "memory_length", 0) and not self.packing
+        return self.replace(order="stream" if has_memory else "shuffled")

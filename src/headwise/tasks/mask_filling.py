@@ -1,4 +1,4 @@
-"""Texts with [MASK] in them, and what may stand there."""
+"""Mask filling: texts with [MASK], and predictions for each mask."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ MASK = "[MASK]"
 
 @dataclass(frozen=True)
 class FilledMask:
-    """What may stand in the place of a mask."""
+    """A prediction for a mask."""
 
     word: str
     probability: float
 
 
-Fill = Callable[[Sequence[str]], list[list[list[FilledMask]]]]  # for each text, for each mask, the best first
+Fill = Callable[[Sequence[str]], list[list[list[FilledMask]]]]  # of each text and mask, most probable first
 
 
-def masked_ids(text: str, tokeniser: Tokeniser, masks: Iterable[int]) -> list[int]:
-    """The ids of a text without special tokens, and of `masks` one for each [MASK]."""
+def encode_masked(text: str, tokeniser: Tokeniser, masks: Iterable[int]) -> list[int]:
+    """The ids of a text without special tokens, with one id of `masks` for each [MASK]."""
     first, *others = text.split(MASK)
     if not others:
         raise UserError(f"there is no {MASK} in '{text}'; write one where a word is missing")
-    # Where units are words or pieces of them, a space before one belongs to it, and one after it to nobody.
+    # In words and word pieces, the space before a unit belongs to it; a space at the end would be a unit of its own.
     letters = isinstance(tokeniser, Characters | Bytes)
     pieces = [tokeniser.encode(piece if letters else piece.strip()) for piece in (first, *others)]
     ids = pieces[0]
@@ -38,24 +38,22 @@ def masked_ids(text: str, tokeniser: Tokeniser, masks: Iterable[int]) -> list[in
     return ids
 
 
-def check_one_mask(text: str, tokeniser: Tokeniser, most: int = 24) -> tuple[str, str]:
-    """The first words of a text with one of them hidden, and this one; a letter where units are letters.
+def hide_word(text: str, tokeniser: Tokeniser, max_words: int = 24) -> tuple[str, str]:
+    """The first words of a text with one of them masked, and that word; a character where tokens are characters.
 
     >>> from headwise.text.vocabulary import Words
-    >>> check_one_mask("we must cross the river", Words([]))
+    >>> hide_word("we must cross the river", Words([]))
     ('we must [MASK] the river', 'cross')
     """
     letters = isinstance(tokeniser, Characters | Bytes)
-    units = list(text[: 4 * most]) if letters else text.split()[:most]
+    units = list(text[: 4 * max_words]) if letters else text.split()[:max_words]
     middle = len(units) // 2
     gap = "" if letters else " "
     return gap.join([*units[:middle], MASK, *units[middle + 1 :]]), gap.join(units[middle : middle + 1])
 
 
-def fill_masks(texts: Sequence[str], tokeniser: Tokeniser, fill: Fill) -> list[Sample]:
-    """What a model that fills gaps puts in the place of a hidden word of each text."""
-    hidden = [check_one_mask(text, tokeniser) for text in texts]
-    ways = fill([source for source, _ in hidden])
-    return [
-        Sample(source, best.word, reference) for (source, reference), ((best, *_), *_) in zip(hidden, ways, strict=True)
-    ]
+def sample_fills(texts: Sequence[str], tokeniser: Tokeniser, fill: Fill) -> list[Sample]:
+    """Mask one word of each text, and predict it."""
+    masked = [hide_word(text, tokeniser) for text in texts]
+    fills = fill([source for source, _ in masked])
+    return [Sample(source, best.word, word) for (source, word), ((best, *_), *_) in zip(masked, fills, strict=True)]

@@ -1,11 +1,11 @@
-"""Masked language modelling: hidden words are guessed from both sides, and whether a second text follows the first."""
+"""Masked language modelling and next-sentence prediction (Devlin et al. 2019)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -24,15 +24,15 @@ from headwise.data.read import Pair
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.evaluate.accuracy import accuracy
-from headwise.evaluate.bootstrap import interval
+from headwise.evaluate.bootstrap import bootstrap_interval
 from headwise.evaluate.perplexity import perplexity
 from headwise.evaluate.score import Score
 from headwise.models.config import ModelConfig
 from headwise.models.masked_lm import MaskedLanguageModel
-from headwise.tasks.base import Evaluation, Sample, Task, TaskConfig, first
-from headwise.tasks.language_model import LanguageModelTask, beginnings
-from headwise.tasks.mask_filling import FilledMask, fill_masks, masked_ids
-from headwise.tasks.tag import batches
+from headwise.tasks.base import Evaluation, Sample, TaskConfig, TextTask, take_first
+from headwise.tasks.language_model import LanguageModelTask, take_openings
+from headwise.tasks.mask_filling import FilledMask, encode_masked, sample_fills
+from headwise.tasks.tag import batch_texts
 from headwise.text import EOS, PAD, UNK
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
@@ -41,31 +41,32 @@ from headwise.train.state import LossState, Metric
 
 
 @dataclass(frozen=True)
-class Guesses:
-    """What a model made of hidden words: sums for each of N texts."""
+class MaskedSums:
+    """Sums over the masked words of each of N texts."""
 
     nll: np.ndarray  # (N,)
-    right: np.ndarray  # (N,)
+    right: np.ndarray  # (N,) words predicted correctly
     counts: np.ndarray  # (N,)
-    follows: np.ndarray  # (N, 2) whether the second text is apart from the first: guessed, true; or (0, 2)
+    next_sentence: np.ndarray  # (N, 2) predicted and true, 1 where the second text does not follow; or (0, 2)
 
 
-class Masked(Task["MaskedConfig"]):
-    """Texts on the target side, as for a language model."""
+class Masked(TextTask["MaskedConfig", MaskedLanguageModel]):
+    """Masked language modelling. Texts are on the target side, as for a language model."""
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         return LanguageModelTask.prepare(data, tokeniser)
 
-    def build(self, model: ModelConfig) -> nn.Module:
-        built = model.build(self.tokenisers.target.size + 1, 0, self.config.shape)  # the last row is the mask
+    def build(self, model: ModelConfig) -> MaskedLanguageModel:
+        vocab = self.tokenisers.target.size + 1  # the last row is the mask
+        built: MaskedLanguageModel = model.build(vocab, 0, self.config.shape)
         if self.config.next_sentence is True and isinstance(built.order, nn.Identity):
             raise UserError(
-                f"task.next_sentence: '{model.kind}' cannot tell two texts apart; set model.token_types = 2"
+                f"task.next_sentence: '{model.kind}' cannot tell two texts next_sentence; set model.token_types = 2"
             )
         return built
 
-    def data(self, examples: Examples, seed: int, config: TrainConfig) -> MaskedBlocks:
+    def build_batches(self, examples: Examples, seed: int, config: TrainConfig) -> MaskedBlocks:
         return self._masking(examples, seed, config.tokens_per_batch, config.batch_size)
 
     def _masking(self, examples: Examples, seed: int, tokens_per_batch: int = 0, batch_size: int = 0) -> MaskedBlocks:
@@ -77,115 +78,121 @@ class Masked(Task["MaskedConfig"]):
     def checkpoint_metric(self) -> Metric:
         return Metric("nll", lower=True)
 
-    def loss(self, model: nn.Module, batch: MaskedBatch, state: LossState) -> Loss:
+    def loss(self, model: MaskedLanguageModel, batch: MaskedBatch, state: LossState) -> Loss:
         return model(
-            batch.ids, labels=batch.labels, label_smoothing=self.label_smoothing, apart=batch.next_sentence_labels
+            batch.ids,
+            labels=batch.labels,
+            label_smoothing=self.label_smoothing,
+            next_sentence_labels=batch.next_sentence_labels,
         )
 
-    def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
-        found = self.guesses(model, examples)
-        total = found.counts.sum()
-        scores = {"nll": float(found.nll.sum() / total), "accuracy": float(100 * found.right.sum() / total)}
-        if len(found.follows):
-            scores["next_sentence"] = float(100 * (found.follows[:, 0] == found.follows[:, 1]).mean())
+    def validate(self, model: MaskedLanguageModel, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
+        sums = self.sum_masked(model, examples)
+        total = sums.counts.sum()
+        scores = {"nll": float(sums.nll.sum() / total), "accuracy": float(100 * sums.right.sum() / total)}
+        if len(sums.next_sentence):
+            scores["next_sentence"] = float(100 * (sums.next_sentence[:, 0] == sums.next_sentence[:, 1]).mean())
         return scores
 
     def evaluate(
-        self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
+        self, model: MaskedLanguageModel, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
     ) -> Evaluation:
-        """Every text with the same words hidden at each evaluation; intervals are over blocks."""
-        found = self.guesses(model, Examples.from_rows(tokenise(pairs, self.tokenisers)))
-        scores = [perplexity(found.nll, found.counts), _accuracy(found)]
-        if len(found.follows):
-            guessed, true = found.follows.T.tolist()
-            scores.append(replace(accuracy(guessed, true), name="next sentence"))
+        """The same words are masked at each evaluation; intervals are over blocks."""
+        sums = self.sum_masked(model, Examples.from_rows(tokenise(pairs, self.tokenisers)))
+        scores = [perplexity(sums.nll, sums.counts), _masked_accuracy(sums)]
+        if len(sums.next_sentence):
+            predicted, true = sums.next_sentence.T.tolist()
+            scores.append(replace(accuracy(predicted, true), name="next sentence"))
         return Evaluation([], [], [], scores)
 
-    def guesses(self, model: MaskedLanguageModel | Any, examples: Examples, tokens: int = 4096) -> Guesses:
-        """What the model makes of all the examples, with words hidden that depend on these alone."""
+    def sum_masked(self, model: MaskedLanguageModel, examples: Examples, tokens: int = 4096) -> MaskedSums:
+        """Loss and accuracy of each text; which words are masked depends on the examples alone."""
         data = self._masking(examples, seed=0)
         starts = data.cut_tiles()
         if not len(starts):
-            raise UserError("there is no word to hide in the texts to score; give other texts")
+            raise UserError("there is no word to mask in the texts to score; give other texts")
         rows = max(1, tokens // self.config.context)
         device = get_device(model)
-        parts, follows = [], []
+        parts: list[Tensor] = []
+        next_sentence: list[Tensor] = []
         with inference_mode(model):
             for first in range(0, len(starts), rows):
                 batch = data.batch(starts[first : first + rows]).to(device)
                 stream = model.encoder(batch.ids, Context())
-                parts.append(_sums(model, stream, batch.labels).cpu())
+                parts.append(_sum_rows(model, stream, batch.labels).cpu())
                 if batch.next_sentence_labels is not None:
-                    follows.append(
+                    next_sentence.append(
                         torch.stack([model.order(stream).argmax(-1), batch.next_sentence_labels], dim=1).cpu()
                     )  # (B, 2)
         nll, right, counts = torch.cat(parts).double().numpy().T
-        pairs = torch.cat(follows).numpy() if follows else np.empty((0, 2), np.int64)
-        return Guesses(nll, right, counts, pairs)
+        return MaskedSums(
+            nll, right, counts, torch.cat(next_sentence).numpy() if next_sentence else np.empty((0, 2), np.int64)
+        )
 
-    def samples(self, model: Any, pairs: Any, count: int) -> list[Sample]:
-        """A word of each text is hidden, and guessed."""
-        texts = beginnings([text for _, text in first(pairs, count)], count)
-        return fill_masks(texts, self.tokenisers.target, lambda hidden: self.fill(model, hidden, 1))
+    def draw_samples(self, model: MaskedLanguageModel, pairs: Sequence[Pair], count: int) -> list[Sample]:
+        """Texts with one word masked, and the model's prediction of it."""
+        texts = take_openings([text for _, text in take_first(pairs, count)], count)
+        return sample_fills(texts, self.tokenisers.target, lambda hidden: self.fill_masks(model, hidden, 1))
 
-    def fill(
-        self, model: MaskedLanguageModel | Any, texts: Sequence[str], count: int = 5
+    def fill_masks(
+        self, model: MaskedLanguageModel, texts: Sequence[str], count: int = 5
     ) -> list[list[list[FilledMask]]]:
         """The most probable words for each mask of each text, best first."""
         tokeniser = self.tokenisers.target
-        rows = [[*masked_ids(text, tokeniser, repeat(model.mask_id)), EOS] for text in texts]
-        found: list[list[list[FilledMask]]] = [[] for _ in texts]
+        rows = [[*encode_masked(text, tokeniser, repeat(model.mask_id)), EOS] for text in texts]
+        fills: list[list[list[FilledMask]]] = [[] for _ in texts]
         device = get_device(model)
         with inference_mode(model):
-            for numbers, ids in batches(rows, tokens=8192):
+            for numbers, ids in batch_texts(rows, tokens=8192):
                 masks = ids == model.mask_id
                 stream = model.encoder(ids.to(device), Context())
                 x = model.encoder.drop_opening(stream)[masks.to(device)]  # (B, T, C) -> (masks, C)
                 probabilities = torch.softmax(model.head(x).float(), -1)
                 probabilities[:, : UNK + 1] = probabilities[:, model.mask_id] = 0  # special tokens are no words
                 best = probabilities.topk(min(count, tokeniser.size - UNK - 1))
-                for row, *ways in zip(masks.nonzero()[:, 0].tolist(), *map(Tensor.tolist, best), strict=True):
-                    words = ((tokeniser.decode([word]), p) for p, word in zip(*ways, strict=True))
-                    found[numbers[row]].append([FilledMask(*each) for each in words])
-        return found
+                for row, *top in zip(masks.nonzero()[:, 0].tolist(), *map(Tensor.tolist, best), strict=True):
+                    words = [FilledMask(tokeniser.decode([word]), p) for p, word in zip(*top, strict=True)]
+                    fills[numbers[row]].append(words)
+        return fills
 
 
-def _sums(model: Any, stream: Stream, labels: Tensor) -> Tensor:
-    """Negative log-likelihood, right guesses and number of the hidden words of each row, (B, 3)."""
-    hidden = labels != PAD
-    logits = model.head(model.encoder.drop_opening(stream)[hidden]).float()  # (B, T, C) -> (words, V)
-    true = labels[hidden]
-    each = torch.stack(
+def _sum_rows(model: MaskedLanguageModel, stream: Stream, labels: Tensor) -> Tensor:
+    """Negative log-likelihood, right predictions and number of the masked words of each row, (B, 3)."""
+    masked = labels != PAD
+    logits = model.head(model.encoder.drop_opening(stream)[masked]).float()  # (B, T, C) -> (words, V)
+    true = labels[masked]
+    values = torch.stack(
         [F.cross_entropy(logits, true, reduction="none"), (logits.argmax(-1) == true).float(), torch.ones_like(true)],
         dim=1,
     )
-    rows = hidden.nonzero()[:, 0]
-    return each.new_zeros(len(labels), 3).index_add_(0, rows, each)
+    rows = masked.nonzero()[:, 0]
+    return values.new_zeros(len(labels), 3).index_add_(0, rows, values)
 
 
-def _accuracy(found: Guesses) -> Score:
-    statistics = np.column_stack([found.right, found.counts])
+def _masked_accuracy(sums: MaskedSums) -> Score:
+    statistics = np.column_stack([sums.right, sums.counts])
 
     def share(sums: np.ndarray) -> np.ndarray:
         return 100 * sums[:, 0] / np.maximum(sums[:, 1], 1)
 
     value = float(share(statistics.sum(axis=0, keepdims=True))[0])
-    return Score("accuracy", value, *interval(statistics, share), f"{int(found.counts.sum())} hidden words", "%")
+    detail = f"{int(statistics[:, 1].sum())} masked words"
+    return Score("accuracy", value, *bootstrap_interval(statistics, share), detail, "%")
 
 
 class MaskedConfig(TaskConfig):
-    """Learn hidden words from those around them and, in pairs, whether the second text follows the first."""
+    """Masked language modelling and, on pairs of texts, next-sentence prediction."""
 
     task_class = Masked
     command = "fill-mask"
     unpaired = True
     kind: Literal["masked"] = "masked"
-    context: int = Field(128, ge=4)  # tokens that are read at once, special tokens included; longer texts are cut
-    mask_rate: float = Field(0.15, gt=0, lt=1)  # of the words, to be guessed
-    next_sentence: bool | Literal["auto"] = "auto"  # auto: where the model can tell the texts of a pair apart
+    context: int = Field(128, ge=4)  # tokens of a training text, special tokens included; longer texts are cut
+    mask_rate: float = Field(0.15, gt=0, lt=1)  # share of the words that are masked
+    next_sentence: bool | Literal["auto"] = "auto"  # auto: where the model has token types and the head
 
     def for_model(self, model: ModelConfig) -> MaskedConfig:
         if self.next_sentence != "auto":
             return self
-        able = getattr(model, "token_types", 0) > 1 and getattr(model, "next_sentence_head", True)
-        return self.changed(next_sentence=able)
+        has_head = getattr(model, "token_types", 0) > 1 and getattr(model, "next_sentence_head", True)
+        return self.replace(next_sentence=has_head)

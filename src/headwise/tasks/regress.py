@@ -1,14 +1,14 @@
-"""Regression: a number for a text or for two of them, such as how alike they are."""
+"""Regression: a number for a text or a pair of texts, such as their similarity."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
 from math import isfinite
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.heads import Loss
@@ -21,72 +21,74 @@ from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.evaluate.agreement import pearson, spearman
 from headwise.evaluate.score import Score
-from headwise.tasks.base import Evaluation, Task, TaskConfig
+from headwise.models.config import ModelConfig
+from headwise.models.text_classifier import SequenceClassifier
+from headwise.tasks.base import Evaluation, TaskConfig, TextTask
 from headwise.tasks.classify import Classify
-from headwise.tasks.tag import batches
+from headwise.tasks.tag import batch_texts
 from headwise.text import EOS, UNK
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.state import LossState, Metric
 
 
-class Regress(Task["RegressConfig"]):
-    """Data as for a classifier, with labels that are numbers; a classifier of one output, by least squares."""
+class Regress(TextTask["RegressConfig", SequenceClassifier]):
+    """Regression: a sequence classifier with one output, trained by least squares. Labels are numbers."""
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         return Classify.prepare(data, tokeniser)
 
-    def build(self, model: Any) -> nn.Module:
+    def build(self, model: ModelConfig) -> SequenceClassifier:
         return model.build(self.tokenisers.source.size, 1, self.config.shape)
 
     @property
     def checkpoint_metric(self) -> Metric:
         return Metric("pearson", lower=False)
 
-    def loss(self, model: nn.Module, batch: PairBatch, state: LossState) -> Loss:
-        wanted = self.values.to(batch.source.device)[batch.target_out[:, 0]]
-        squares = (model(batch.source)[:, 0] - wanted).square()
+    def loss(self, model: SequenceClassifier, batch: PairBatch, state: LossState) -> Loss:
+        true = self.label_values.to(batch.source.device)[batch.target_out[:, 0]]
+        squares = (model(batch.source)[:, 0] - true).square()
         return Loss(squares.sum(), squares.detach().sum(), torch.tensor(len(squares), device=squares.device))
 
     @cached_property
-    def values(self) -> Tensor:
-        """The number that each label is."""
+    def label_values(self) -> Tensor:
+        """The number of each label, by id."""
         names = self.tokenisers.target.vocabulary[UNK + 1 :]
-        return torch.tensor([0.0] * (UNK + 1) + [number(name) for name in names])
+        return torch.tensor([0.0] * (UNK + 1) + [parse_number(name) for name in names])
 
-    def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
-        found = self.numbers(model, [text for text, _ in pairs])
-        return {score.name.lower(): score.value for score in scores(found, pairs, resamples=0)}
+    def validate(self, model: SequenceClassifier, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
+        values = self.predict_values(model, [text for text, _ in pairs])
+        return {score.name.lower(): score.value for score in score_values(values, pairs, resamples=0)}
 
     def evaluate(
-        self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
+        self, model: SequenceClassifier, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
     ) -> Evaluation:
         sources = [text for text, _ in pairs]
-        found = self.numbers(model, sources)
-        outputs = [f"{value:.3f}" for value in found]
-        return Evaluation(sources, outputs, [[label] for _, label in pairs], scores(found, pairs))
+        values = self.predict_values(model, sources)
+        outputs = [f"{value:.3f}" for value in values]
+        return Evaluation(sources, outputs, [[label] for _, label in pairs], score_values(values, pairs))
 
-    def numbers(self, model: Any, texts: Sequence[str], tokens: int = 8192) -> list[float]:
-        """What the model says of each text."""
-        found = [0.0] * len(texts)
+    def predict_values(self, model: SequenceClassifier, texts: Sequence[str], tokens: int = 8192) -> list[float]:
+        """The model's output for each text."""
+        values = [0.0] * len(texts)
         device = get_device(model)
         rows = [[*ids, EOS] for ids in self.tokenisers.source.encode_batch(texts)]
         with inference_mode(model):
-            for numbers, ids in batches(rows, tokens):
-                for place, value in zip(numbers, model(ids.to(device))[:, 0].tolist(), strict=True):
-                    found[place] = value
-        return found
+            for numbers, ids in batch_texts(rows, tokens):
+                for number, value in zip(numbers, model(ids.to(device))[:, 0].tolist(), strict=True):
+                    values[number] = value
+        return values
 
 
-def scores(found: Sequence[float], pairs: Sequence[Pair], resamples: int = 1000) -> list[Score]:
-    true = [number(label) for _, label in pairs]
-    return [pearson(found, true, resamples), spearman(found, true, resamples)]
+def score_values(values: Sequence[float], pairs: Sequence[Pair], resamples: int = 1000) -> list[Score]:
+    true = [parse_number(label) for _, label in pairs]
+    return [pearson(values, true, resamples), spearman(values, true, resamples)]
 
 
-def number(text: str) -> float:
+def parse_number(text: str) -> float:
     """
-    >>> number("3.8")
+    >>> parse_number("3.8")
     3.8
     """
     try:
@@ -99,7 +101,7 @@ def number(text: str) -> float:
 
 
 class RegressConfig(TaskConfig):
-    """Learn a number for each text, by a classifier with one output."""
+    """Regression: a number for each text, by a classifier with one output."""
 
     task_class = Regress
     labelled = True

@@ -1,20 +1,20 @@
 """Replaced token detection: ELECTRA (Clark et al. 2020, "Pre-training Text Encoders as Discriminators Rather Than
 Generators"). Reference: transformers' ElectraForPreTraining; google-research/electra.
 
-A small generator, a masked language model, fills in hidden words by sampling; a discriminator, the encoder that is
-wanted, tells for each token whether it is the original one:
+A small generator, a masked language model, samples replacements of masked words; the discriminator, the encoder to be
+pretrained, predicts for each token whether it was replaced:
 
     min over both  L_MLM(generator) + λ L_Disc(discriminator),   L_Disc = mean over tokens of BCE(x_t, replaced_t)
 
-with λ = 50 and 15 % of the words hidden. Samples have no gradient, and one that equals the original counts as original.
+with λ = 50 and 15 % of the words masked. Samples have no gradient, and one that equals the original counts as original.
 Generator and discriminator share their embeddings; the generator is a quarter as wide.
 
-DISCREPANCY: as the paper says, all chosen words become the mask; the released code leaves 15 % of them as they are. The
-generator never writes special tokens, which would change what is padding. The opening token has no loss.
+DISCREPANCY: as in the paper, all chosen words become the mask; the released code leaves 15 % of them unchanged. The
+generator never samples special tokens, which would change the padding. The opening token has no loss.
 
-Scores are those of words that the run's own generator replaced: as it learns, they get harder to find.
+Scores are on replacements by the run's own generator, which get harder to detect as it learns.
 
-Letters: B rows, T positions, N hidden words, V vocabulary, C channels.
+Letters: B rows, T positions, N masked words, V vocabulary, C channels.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from headwise.data.read import Pair
 from headwise.data.word_pieces import encode_words, split_words
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
-from headwise.evaluate.bootstrap import interval
+from headwise.evaluate.bootstrap import bootstrap_interval
 from headwise.evaluate.score import Score
 from headwise.models.assemble import TextFields
 from headwise.models.config import ModelConfig
 from headwise.models.init_weights import init_normal
 from headwise.models.masked_lm import MaskedLanguageModel
-from headwise.tasks.base import Evaluation, Sample, Task, TaskConfig, first
-from headwise.tasks.language_model import LanguageModelTask, beginnings
-from headwise.tasks.tag import batches
+from headwise.tasks.base import Evaluation, Sample, TaskConfig, TextTask, take_first
+from headwise.tasks.language_model import LanguageModelTask, take_openings
+from headwise.tasks.tag import batch_texts
 from headwise.text import EOS, PAD
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
 from headwise.train.state import LossState, Metric
 
-SHOWN = 40  # words of a sample
+SAMPLE_WORDS = 40  # words of a sample
 
 
 class DiscriminatorHead(nn.Module):
@@ -86,34 +86,33 @@ class ReplacedTokenDetector(nn.Module):
     def forward(
         self, ids: Tensor, hidden: Tensor | None = None, weight: float = 50.0, label_smoothing: float = 0.0
     ) -> Tensor | Loss:
-        """The logit of each token of (B, T) ids to have been replaced, (B, T). With `hidden` (B, T), True at the words
-        that the generator is to guess: the loss of both networks, as a sum over all tokens. `nll` is that of the
-        discriminator."""
+        """Logits (B, T) of each token of (B, T) ids being replaced. With `hidden` (B, T), True at the words to mask:
+        the loss of both networks, as a sum over all tokens; `nll` is the discriminator's."""
         if hidden is None:
             return self.head(self.encoder.drop_opening(self.encoder(ids, Context())))
-        x = self.guess(ids, hidden)
-        guessing = self.generator.head.loss(x, ids[hidden], label_smoothing)
+        x = self.encode_hidden(ids, hidden)
+        generator = self.generator.head.loss(x, ids[hidden], label_smoothing)
         corrupted = self.corrupt(ids, hidden, x)
-        judging = self.discriminator_loss(corrupted, corrupted != ids)
-        total = weight * judging.total + judging.count / guessing.count.clamp(min=1) * guessing.total
-        return Loss(total, judging.nll, judging.count)
+        discriminator = self.discriminator_loss(corrupted, corrupted != ids)
+        scale = discriminator.count / generator.count.clamp(min=1)
+        return Loss(weight * discriminator.total + scale * generator.total, discriminator.nll, discriminator.count)
 
-    def guess(self, ids: Tensor, hidden: Tensor) -> Tensor:
-        """What the generator makes of hidden words, (N, C)."""
+    def encode_hidden(self, ids: Tensor, hidden: Tensor) -> Tensor:
+        """The generator's vectors at the masked words, (N, C)."""
         stream = self.generator.encoder(ids.masked_fill(hidden, self.generator.mask_id), Context())
         return self.generator.encoder.drop_opening(stream)[hidden]
 
     @torch.no_grad()
     def corrupt(self, ids: Tensor, hidden: Tensor, x: Tensor, random: torch.Generator | None = None) -> Tensor:
-        """The ids with words sampled from the generator in the places of hidden ones, (B, T), without gradient."""
+        """The ids with the masked words replaced by samples of the generator, (B, T), without gradient."""
         logits = self.generator.head(x).float()  # (N, C) -> (N, V)
         logits[:, : EOS + 1] = logits[:, self.generator.mask_id] = -torch.inf
-        # The largest of logits with Gumbel noise is a draw.
+        # Gumbel-max trick: the largest of logits with Gumbel noise is a sample.
         noise = torch.empty_like(logits).exponential_(generator=random).log_()
         return ids.masked_scatter(hidden, (logits - noise).argmax(-1))
 
     def discriminator_loss(self, ids: Tensor, replaced: Tensor) -> Loss:
-        """Binary cross-entropy of telling replaced tokens from original ones, summed over all but padding."""
+        """Binary cross-entropy of `replaced` (B, T), summed over all tokens but padding."""
         real = ids != PAD
         logits = self.head(self.encoder.drop_opening(self.encoder(ids, Context())))[real].float()
         total = F.binary_cross_entropy_with_logits(logits, replaced[real].float(), reduction="sum")
@@ -121,7 +120,7 @@ class ReplacedTokenDetector(nn.Module):
 
 
 def share_embeddings(encoder: Encoder, generator: MaskedLanguageModel) -> None:
-    """Weight tying: the generator reads and writes with the discriminator's table, positions, types and norm."""
+    """Weight tying: the generator uses the discriminator's embedding table, positions, types and norm."""
     tied = generator.head.table is generator.encoder.embed.table
     for name in ("table", "positions", "types", "norm"):
         setattr(generator.encoder.embed, name, getattr(encoder.embed, name))
@@ -137,20 +136,20 @@ def generator_config(model: ModelConfig, size: float) -> ModelConfig:
     width = max(1, round(size * model.width / heads)) * heads
     hidden = max(1, round(size * (model.hidden or 4 * model.width)))
     changes: dict[str, Any] = {"width": width, "heads": heads, "hidden": hidden}
-    narrow: ModelConfig = model.changed(embedding_width=model.embedding_width or model.width, **changes)
+    narrow: ModelConfig = model.replace(embedding_width=model.embedding_width or model.width, **changes)
     return narrow
 
 
 @dataclass(frozen=True)
 class WordProbability:
-    """A word and the probability that it is not the original one: that of its most suspicious token."""
+    """A word and the probability that it was replaced: the largest over its tokens."""
 
     word: str
     probability: float
 
 
-class ReplacedTokens(Task["ReplacedTokensConfig"]):
-    """Texts on the target side, as for a language model."""
+class ReplacedTokens(TextTask["ReplacedTokensConfig", ReplacedTokenDetector]):
+    """Replaced token detection. Texts are on the target side, as for a language model."""
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
@@ -160,7 +159,7 @@ class ReplacedTokens(Task["ReplacedTokensConfig"]):
         vocab = self.tokenisers.target.size + 1  # the last row is the mask
         narrow = generator_config(model, self.config.generator_size)
         generator = narrow.build(vocab, 0, self.config.shape)
-        generator.order = nn.Identity()  # whether a text follows another is not asked
+        generator.order = nn.Identity()  # no next-sentence prediction
         encoder = model.build(vocab, 0, self.config.shape).encoder
         assert isinstance(model, TextFields)
         head = DiscriminatorHead(model.outer, model.activation if model.activation in ACTIVATIONS else "gelu")
@@ -168,7 +167,7 @@ class ReplacedTokens(Task["ReplacedTokensConfig"]):
         share_embeddings(encoder, generator)
         return ReplacedTokenDetector(encoder, head, generator)
 
-    def data(self, examples: Examples, seed: int, config: TrainConfig) -> MaskedBlocks:
+    def build_batches(self, examples: Examples, seed: int, config: TrainConfig) -> MaskedBlocks:
         return self._masking(examples, seed, config.tokens_per_batch, config.batch_size)
 
     def _masking(self, examples: Examples, seed: int, tokens_per_batch: int = 0, batch_size: int = 0) -> MaskedBlocks:
@@ -179,33 +178,33 @@ class ReplacedTokens(Task["ReplacedTokensConfig"]):
     def checkpoint_metric(self) -> Metric:
         return Metric("f1", lower=False)
 
-    def loss(self, model: nn.Module, batch: MaskedBatch, state: LossState) -> Loss:
-        ids, hidden = original(batch)
+    def loss(self, model: ReplacedTokenDetector, batch: MaskedBatch, state: LossState) -> Loss:
+        ids, hidden = restore_originals(batch)
         return model(ids, hidden, self.config.discriminator_weight, self.label_smoothing)
 
-    def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
+    def validate(self, model: ReplacedTokenDetector, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
         counts = self.count_detections(model, examples)
-        return {score.name.lower(): score.value for score in self.scores(counts, resamples=0)}
+        return {score.name.lower(): score.value for score in self.score_counts(counts, resamples=0)}
 
     def evaluate(
-        self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
+        self, model: ReplacedTokenDetector, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
     ) -> Evaluation:
-        """Every text with the same words hidden and the same samples at each evaluation of a generator; intervals are
-        over blocks."""
+        """The same words are masked and the same samples drawn at each evaluation from_rows a run; intervals are over
+        blocks."""
         counts = self.count_detections(model, Examples.from_rows(tokenise(pairs, self.tokenisers)))
-        return Evaluation([], [], [], self.scores(counts))
+        return Evaluation([], [], [], self.score_counts(counts))
 
-    def scores(self, counts: np.ndarray, resamples: int = 1000) -> list[Score]:
-        """Accuracy over all tokens; F1, precision and recall of replaced ones."""
+    def score_counts(self, counts: np.ndarray, resamples: int = 1000) -> list[Score]:
+        """Accuracy over all tokens; F1, precision and recall of replaced tokens."""
         tokens, replaced = int(counts.sum()), int(counts[:, [0, 2]].sum())
         detail = f"{tokens:,} tokens, {replaced:,} of them replaced"
-        whole = counts.sum(0, keepdims=True)
+        total = counts.sum(0, keepdims=True)
         return [
-            Score(name, float(score(whole)[0]), *interval(counts, score, resamples), detail, "%")
+            Score(name, float(score(total)[0]), *bootstrap_interval(counts, score, resamples), detail, "%")
             for name, score in RATES.items()
         ]
 
-    def count_detections(self, model: Any, examples: Examples, tokens: int = 4096) -> np.ndarray:
+    def count_detections(self, model: ReplacedTokenDetector, examples: Examples, tokens: int = 4096) -> np.ndarray:
         """Count true positives, false positives, false negatives and true negatives of each block: (blocks, 4)."""
         data = self._masking(examples, seed=0)
         starts = data.cut_tiles()
@@ -215,41 +214,42 @@ class ReplacedTokens(Task["ReplacedTokensConfig"]):
         random, parts = torch.Generator(device).manual_seed(0), []
         with inference_mode(model):
             for start in range(0, len(starts), rows):
-                ids, hidden = original(data.batch(starts[start : start + rows]).to(device))
-                corrupted = model.corrupt(ids, hidden, model.guess(ids, hidden), random)
+                ids, hidden = restore_originals(data.batch(starts[start : start + rows]).to(device))
+                corrupted = model.corrupt(ids, hidden, model.encode_hidden(ids, hidden), random)
                 predicted, replaced, real = model(corrupted) > 0, corrupted != ids, ids != PAD
                 cells = (predicted & replaced, predicted & ~replaced, ~predicted & replaced, ~predicted & ~replaced)
                 parts.append(torch.stack([(cell & real).sum(1) for cell in cells], dim=1).cpu())
         return torch.cat(parts).double().numpy()
 
-    def samples(self, model: Any, pairs: Any, count: int) -> list[Sample]:
-        """Texts in which the generator replaced words, those that the discriminator found, and those that it should."""
+    def draw_samples(self, model: ReplacedTokenDetector, pairs: Sequence[Pair], count: int) -> list[Sample]:
+        """Texts in which the generator replaced words, the words that the discriminator detected, and the true ones."""
         tokeniser, device, samples = self.tokenisers.target, get_device(model), []
-        texts = [
-            " ".join(text.split()[:SHOWN]) for text in beginnings([text for _, text in first(pairs, count)], count)
-        ]
+        openings = take_openings([text for _, text in take_first(pairs, count)], count)
+        texts = [" ".join(text.split()[:SAMPLE_WORDS]) for text in openings]
         random = torch.Generator(device).manual_seed(0)
         with inference_mode(model):
             for row in tokeniser.encode_batch([text for text in texts if text]):
                 ids = torch.tensor([row[: self.config.context - 2]], device=device)
                 hidden = torch.zeros_like(ids, dtype=torch.bool)
                 hidden[:, 3::7] = True  # one word in seven, always the same
-                corrupted = model.corrupt(ids, hidden, model.guess(ids, hidden), random)
-                found = (model(corrupted) > 0)[0]
-                chosen = (corrupted[0][which].tolist() for which in (found, (corrupted != ids)[0]))
-                texts_of = [", ".join(map(str.strip, tokeniser.tokens(some))) for some in chosen]
-                samples.append(Sample(tokeniser.decode(corrupted[0].tolist()), *texts_of))
+                corrupted = model.corrupt(ids, hidden, model.encode_hidden(ids, hidden), random)
+                detected, replaced = model(corrupted)[0] > 0, (corrupted != ids)[0]
+                words = (tokeniser.tokens(corrupted[0][which].tolist()) for which in (detected, replaced))
+                source = tokeniser.decode(corrupted[0].tolist())
+                samples.append(Sample(source, *(", ".join(map(str.strip, some)) for some in words)))
         return samples
 
-    def detect_replaced(self, model: Any, texts: Sequence[str], tokens: int = 8192) -> list[list[WordProbability]]:
-        """Each word of each text with the probability that it is not the original one."""
-        tokeniser, device, most = self.tokenisers.target, get_device(model), self.config.context - 2
-        cut = encode_words(tokeniser, texts)
-        flat = [[number for piece in pieces for number in piece] for pieces in cut]
-        blocks = [(text, ids[at : at + most]) for text, ids in enumerate(flat) for at in range(0, len(ids), most)]
+    def detect_replaced(
+        self, model: ReplacedTokenDetector, texts: Sequence[str], tokens: int = 8192
+    ) -> list[list[WordProbability]]:
+        """Each word of each text with the probability that it was replaced."""
+        tokeniser, device, length = self.tokenisers.target, get_device(model), self.config.context - 2
+        ids_by_word = encode_words(tokeniser, texts)
+        flat = [[number for word in by_word for number in word] for by_word in ids_by_word]
+        blocks = [(text, ids[at : at + length]) for text, ids in enumerate(flat) for at in range(0, len(ids), length)]
         by_block: list[list[float]] = [[] for _ in blocks]
         with inference_mode(model):
-            for numbers, ids in batches([[*ids, EOS] for _, ids in blocks], tokens):
+            for numbers, ids in batch_texts([[*ids, EOS] for _, ids in blocks], tokens):
                 for number, row in zip(numbers, model(ids.to(device)).float().sigmoid().tolist(), strict=True):
                     by_block[number] = row[: len(blocks[number][1])]
         by_text: list[list[float]] = [[] for _ in texts]
@@ -258,48 +258,48 @@ class ReplacedTokens(Task["ReplacedTokensConfig"]):
         return [
             [
                 WordProbability(word, max(probabilities[begin:end]))
-                for word, (begin, end) in zip(split_words(tokeniser, text), spans(pieces), strict=True)
+                for word, (begin, end) in zip(split_words(tokeniser, text), word_spans(by_word), strict=True)
             ]
-            for text, pieces, probabilities in zip(texts, cut, by_text, strict=True)
+            for text, by_word, probabilities in zip(texts, ids_by_word, by_text, strict=True)
         ]
 
 
-def original(batch: MaskedBatch) -> tuple[Tensor, Tensor]:
-    """The texts before words were hidden, and where these stand: (B, T) each."""
+def restore_originals(batch: MaskedBatch) -> tuple[Tensor, Tensor]:
+    """The ids before masking, and a mask of the masked words: (B, T) each."""
     hidden = batch.labels != PAD
     return batch.labels.where(hidden, batch.ids), hidden
 
 
-def spans(pieces: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+def word_spans(ids_by_word: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     """Where each word begins and ends among the tokens of a text.
 
-    >>> spans([[7, 8], [9]])
+    >>> word_spans([[7, 8], [9]])
     [(0, 2), (2, 3)]
     """
-    return list(pairwise(accumulate(map(len, pieces), initial=0)))
+    return list(pairwise(accumulate(map(len, ids_by_word), initial=0)))
 
 
-def share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return 100 * part / np.maximum(whole, 1)
+def percentage(part: np.ndarray, total: np.ndarray) -> np.ndarray:
+    return 100 * part / np.maximum(total, 1)
 
 
-RATES = {  # of sums (resamples, 4): rightly told to be replaced, wrongly, wrongly not, rightly not
-    "accuracy": lambda sums: share(sums[:, 0] + sums[:, 3], sums.sum(1)),
-    "F1": lambda sums: share(2 * sums[:, 0], 2 * sums[:, 0] + sums[:, 1] + sums[:, 2]),
-    "precision": lambda sums: share(sums[:, 0], sums[:, 0] + sums[:, 1]),
-    "recall": lambda sums: share(sums[:, 0], sums[:, 0] + sums[:, 2]),
+RATES = {  # of sums (resamples, 4): true positives, false positives, false negatives, true negatives
+    "accuracy": lambda sums: percentage(sums[:, 0] + sums[:, 3], sums.sum(1)),
+    "F1": lambda sums: percentage(2 * sums[:, 0], 2 * sums[:, 0] + sums[:, 1] + sums[:, 2]),
+    "precision": lambda sums: percentage(sums[:, 0], sums[:, 0] + sums[:, 1]),
+    "recall": lambda sums: percentage(sums[:, 0], sums[:, 0] + sums[:, 2]),
 }
 
 
 class ReplacedTokensConfig(TaskConfig):
-    """Learn which tokens of a text a small generator has replaced (Clark et al. 2020)."""
+    """Replaced token detection: which tokens of a text a small generator has replaced (Clark et al. 2020)."""
 
     task_class = ReplacedTokens
     needs = "masked"
     unpaired = True
     command = "detect-replaced"
     kind: Literal["replaced-tokens"] = "replaced-tokens"
-    context: int = Field(128, ge=4)  # tokens that are read at once, special tokens included; longer texts are cut
-    mask_rate: float = Field(0.15, gt=0, lt=1)  # of the words, for the generator to guess
+    context: int = Field(128, ge=4)  # tokens of a training text, special tokens included; longer texts are cut
+    mask_rate: float = Field(0.15, gt=0, lt=1)  # share of the words that are masked
     generator_size: float = Field(0.25, gt=0, le=1)  # width, heads and hidden of the generator, as a share
     discriminator_weight: float = Field(50.0, gt=0)  # λ

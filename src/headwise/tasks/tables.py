@@ -1,7 +1,7 @@
 """The table of tasks: what an experiment may name in `[task]`, and where each config lives.
 
-A new task is one file, which holds its config, its data, loss and scores, and one line here. No torch is imported until
-a kind is looked up.
+A new task is one file, which holds its config, data, loss and scores, and one line here. No torch is imported until a
+kind is looked up.
 """
 
 from __future__ import annotations
@@ -45,5 +45,5 @@ else:
 
 
 def task_config(kind: str) -> type[TaskConfig]:
-    """The config class of a task, which declares what is to be known of it."""
+    """The config class of a task, with its declarations."""
     return cast("type[TaskConfig]", TASKS[kind])

@@ -1,4 +1,4 @@
-"""Tests for parts and models, yours included: what one declares must hold, and what it denies must be seen to fail.
+"""Conformance checks for parts and models, yours included: what a part claims must hold, what it denies must fail.
 
     from headwise.testing import check_part
 

@@ -28,7 +28,7 @@ ROUNDING = 2.0**12  # times the dtype's epsilon: some thousand roundings that al
 
 
 def assert_parity(actual: Tensor, expected: Tensor, tolerance: float = 1e-5) -> None:
-    """No element differs by more than `tolerance` times the largest finite one; infinities and NaN are the same."""
+    """No element differs by more than `tolerance` times the largest finite one; infinities and NaN are equal."""
     assert actual.shape == expected.shape, f"the shape is {tuple(actual.shape)}, expected {tuple(expected.shape)}"
     actual, expected = actual.detach().double(), expected.detach().double()
     finite = expected.isfinite()
@@ -75,8 +75,7 @@ def assert_causal(function: Callable[[Tensor], Tensor], x: Tensor, step: int = 1
 
 
 def perturb_parameters(module: Module, scale: float = 0.1, seed: int = 1) -> Module:
-    """The module in float64 and evaluation mode, each parameter away from its initial value: zeros and ones hide
-    errors."""
+    """The module in float64 and evaluation mode, with noise on each parameter: initial zeros and ones hide errors."""
     generator = torch.Generator().manual_seed(seed)
     module = module.double().eval()
     with torch.no_grad():
@@ -87,20 +86,20 @@ def perturb_parameters(module: Module, scale: float = 0.1, seed: int = 1) -> Mod
 
 @contextmanager
 def probe_embeddings(model: nn.Module, ids: Tensor) -> Iterator[list[Tensor]]:
-    """Zeros that are added to the vectors of these (B, T) ids, (B, T, C) each, to take gradients with respect to. The
-    model may look up special tokens before and after them."""
+    """Add zeros (B, T, C) to the embeddings of these (B, T) ids, to take gradients with respect to them. The model may
+    look up special tokens before and after the ids."""
     probes: list[Tensor] = []
     length = ids.shape[1]
 
     def add_probe(table: nn.Module, args: tuple[Tensor, ...], vectors: Tensor) -> Tensor:
-        given = args[0]
-        if given.dim() != 2 or len(given) != len(ids):
+        looked_up = args[0]
+        if looked_up.dim() != 2 or len(looked_up) != len(ids):
             return vectors
-        for start in range(given.shape[1] - length + 1):
-            if torch.equal(given[:, start : start + length], ids):
+        for start in range(looked_up.shape[1] - length + 1):
+            if torch.equal(looked_up[:, start : start + length], ids):
                 probe = torch.zeros_like(vectors[:, start : start + length], requires_grad=True)
                 probes.append(probe)
-                return vectors + nn.functional.pad(probe, (0, 0, start, given.shape[1] - length - start))
+                return vectors + nn.functional.pad(probe, (0, 0, start, looked_up.shape[1] - length - start))
         return vectors
 
     tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
@@ -113,14 +112,14 @@ def probe_embeddings(model: nn.Module, ids: Tensor) -> Iterator[list[Tensor]]:
 
 
 def assert_causal_in_embeddings(model: nn.Module, forward: Callable[[], Tensor], ids: Tensor) -> None:
-    """The outputs (B, T, ...) of `forward()` have gradients that are exactly zero with respect to the vectors of later
-    tokens, and others with respect to some earlier ones. A model without parameters, which counts, has no gradients."""
+    """The outputs (B, T, ...) of `forward()` have gradients of exactly zero with respect to the embeddings of later
+    tokens, and not of all earlier ones. A model without parameters has no gradients and is not checked."""
     if not any(True for _ in model.parameters()):
         return
     depends = False
     for token in range(1, ids.shape[1] + 1):
         with probe_embeddings(model, ids) as probes:
-            outputs = forward()  # anew each time: reversible layers go back once
+            outputs = forward()  # each time: reversible layers can be differentiated once
         assert probes, "the model looks up no vectors of these tokens"
         gradients = _gradients(outputs[:, :token], probes)
         slope = max(
@@ -132,8 +131,8 @@ def assert_causal_in_embeddings(model: nn.Module, forward: Callable[[], Tensor],
 
 
 def assert_documents_apart(model: nn.Module, forward: Callable[[], Tensor], ids: Tensor, segment: Tensor) -> None:
-    """The outputs (B, T, ...) of `forward()` have gradients that are exactly zero with respect to the vectors of tokens
-    of other documents in the row; `segment` (B, T) numbers the documents."""
+    """The outputs (B, T, ...) of `forward()` have gradients of exactly zero with respect to the embeddings of other
+    documents in the row; `segment` (B, T) numbers the documents."""
     for number in segment.unique().tolist():
         with probe_embeddings(model, ids) as probes:
             outputs = forward()
@@ -145,8 +144,8 @@ def assert_documents_apart(model: nn.Module, forward: Callable[[], Tensor], ids:
 
 
 def _gradients(outputs: Tensor, inputs: list[Tensor]) -> list[Tensor]:
-    found = torch.autograd.grad(_project(outputs), inputs, allow_unused=True)
-    return [gradient for gradient in found if gradient is not None]
+    gradients = torch.autograd.grad(_project(outputs), inputs, allow_unused=True)
+    return [gradient for gradient in gradients if gradient is not None]
 
 
 def rounding(dtype: torch.dtype) -> float:
@@ -155,6 +154,6 @@ def rounding(dtype: torch.dtype) -> float:
 
 
 def _project(outputs: Tensor) -> Tensor:
-    """A random linear form of outputs, whose gradient no symmetry cancels."""
+    """A random linear form of the outputs, so that no symmetry cancels its gradient."""
     directions = torch.randn(outputs.shape, dtype=outputs.dtype, generator=torch.Generator().manual_seed(0))
     return (outputs * directions).sum()

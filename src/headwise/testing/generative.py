@@ -1,8 +1,8 @@
-"""Checks of generative models, p(target | source), whatever they are made of.
+"""Checks of generative models, p(target | source).
 
 Each takes a built model, in float64 so that tolerances can be tight (`perturb_parameters`), and raises AssertionError
-where the model breaks a promise. `CHECKS` lists those that only read the model, with the properties that all parts must
-declare for it to hold.
+if it fails. `CHECKS` lists those that do not change the model, with the properties that all parts must declare for the
+check to hold.
 
 Letters: B sources, K beams, S source length, T target length, V vocabulary.
 """
@@ -44,7 +44,7 @@ class ConditionalModel(Protocol):
     def joins(self) -> bool:
         """Whether rows of different lengths may share a state."""
 
-    def __call__(self, source: Tensor, target: Tensor, **wanted: Any) -> Any:
+    def __call__(self, source: Tensor, target: Tensor, **options: Any) -> Any:
         """Logits (B, T, V); with `labels`, and `label_smoothing`, a `Loss`."""
 
     def start(self, source: Tensor, beams: int = 1) -> Any:
@@ -65,7 +65,7 @@ class ConditionalModel(Protocol):
 
 
 class IgnoreSource(nn.Module):
-    """A language model as a conditional one, p(target | source) = p(target), so that one suite checks both."""
+    """A language model as a conditional model, p(target | source) = p(target), so that the same checks apply."""
 
     def __init__(self, model: LanguageModel):
         super().__init__()
@@ -76,8 +76,8 @@ class IgnoreSource(nn.Module):
     def joins(self) -> bool:
         return self.model.joins
 
-    def forward(self, source: Tensor, target: Tensor, **wanted: Any) -> Any:
-        return self.model(target, **wanted)
+    def forward(self, source: Tensor, target: Tensor, **options: Any) -> Any:
+        return self.model(target, **options)
 
     def start(self, source: Tensor, beams: int = 1) -> Any:
         return self.model.start(source[:, :0], beams)
@@ -102,8 +102,8 @@ def step_through(model: ConditionalModel, state: Any, target: Tensor) -> Tensor:
 
 
 def check_causality(model: ConditionalModel) -> None:
-    """Another token at j changes outputs before j by no more than rounding, and those from j on by more; gradients of
-    outputs with respect to later tokens are exactly zero."""
+    """Causality: another token at j changes outputs before j by no more than rounding, and later ones by more;
+    gradients with respect to later tokens are exactly zero."""
     source, target = draw_ids(model, 2, 5), draw_ids(model, 2, 7, seed=1)
     with torch.no_grad():
         before = model(source, target)
@@ -144,7 +144,7 @@ def check_ragged_sources(model: ConditionalModel) -> None:
 
 @torch.no_grad()
 def check_cached(model: ConditionalModel) -> None:
-    """Fed one by one through the cache, tokens give what they give at once; for an empty source, too."""
+    """KV cache: tokens fed one by one give the same as at once, for an empty source, too."""
     source, target = draw_ids(model, 3, 5), draw_ids(model, 3, 9, seed=1)
     source[1, 4:] = source[2] = PAD
     close(step_through(model, model.start(source), target), model(source, target))
@@ -152,7 +152,7 @@ def check_cached(model: ConditionalModel) -> None:
 
 @torch.no_grad()
 def check_recording(model: ConditionalModel) -> None:
-    """Recording attention maps changes nothing, also where some steps are recorded and others are not."""
+    """Recording attention maps changes nothing, also if only some steps are recorded."""
     source, target = draw_ids(model, 2, 5), draw_ids(model, 2, 6, seed=1)
     state, logits = model.start(source), []
     for number, tokens in enumerate(target.unbind(1)):
@@ -164,7 +164,7 @@ def check_recording(model: ConditionalModel) -> None:
 
 @torch.no_grad()
 def check_beams(model: ConditionalModel) -> None:
-    """K beams of a source are K rows with that source repeated."""
+    """K beams of a source give the same as K copies of it."""
     beams, source = 3, draw_ids(model, 2, 5)
     source[0, 3:] = PAD
     target = draw_ids(model, 2 * beams, 4, seed=1)
@@ -174,18 +174,18 @@ def check_beams(model: ConditionalModel) -> None:
 
 @torch.no_grad()
 def check_select(model: ConditionalModel) -> None:
-    """Beams reordered, then a source dropped: the rest goes on as if it had always been so."""
+    """After beams are reordered and a source is dropped, the others give the same as from the beginning."""
     beams, source = 2, draw_ids(model, 3, 5)
     target = draw_ids(model, 6, 6, seed=1)
     state = model.start(source, beams)
     step_through(model, state, target[:, :2])
-    moved = torch.tensor([1, 0, 3, 3, 4, 5])
-    target = target[moved]
-    state = state.select(moved)
+    reordered = torch.tensor([1, 0, 3, 3, 4, 5])
+    target = target[reordered]
+    state = state.select(reordered)
     step_through(model, state, target[:, 2:4])
-    kept = torch.tensor([1, 1, 5, 4])
-    target, source = target[kept], source[[0, 2]]
-    after = step_through(model, state.select(kept), target[:, 4:])
+    remaining = torch.tensor([1, 1, 5, 4])
+    target, source = target[remaining], source[[0, 2]]
+    after = step_through(model, state.select(remaining), target[:, 4:])
     close(after, model(source.repeat_interleave(beams, 0), target)[:, 4:])
 
 
@@ -202,8 +202,8 @@ def check_sources_move(model: ConditionalModel) -> None:
 
 @torch.no_grad()
 def check_join(model: ConditionalModel) -> None:
-    """Rows that join a running state go on as they do alone, and so do those that were there: rows that have read as
-    many tokens in any model, others where the model says so (`joins`); elsewhere they are refused."""
+    """Continuous batching: rows that join a decoding state, and those that it had, go on as they do alone: rows of
+    equal length in any model, rows of different lengths if the model `joins`; otherwise these are refused."""
     sources = [draw_ids(model, 1, length, seed=length) for length in (5, 3, 7)]
     target = draw_ids(model, 3, 9, seed=1)
     alone = [model(source, row.unsqueeze(0))[0] for source, row in zip(sources, target, strict=True)]
@@ -226,14 +226,14 @@ def check_join(model: ConditionalModel) -> None:
     tokens = torch.stack((target[0, 7:9], target[1, 2:4], target[2, :2]))
     expected = torch.stack((alone[0][7:9], alone[1][2:4], alone[2][:2]))
     close(step_through(model, state, tokens), expected)
-    state = state.select(torch.tensor([2, 1]))  # the longest leaves, and what it alone needed
+    state = state.select(torch.tensor([2, 1]))  # the longest leaves, and the cache gets shorter
     tokens, expected = torch.stack((target[2, 2:5], target[1, 4:7])), torch.stack((alone[2][2:5], alone[1][4:7]))
     close(step_through(model, state, tokens), expected)
 
 
 @torch.no_grad()
 def check_ragged_prompts(model: LanguageModel) -> None:
-    """Prompts padded on the right leave the state that they leave alone, also after some steps."""
+    """Prompts of different lengths, padded on the right, give the same as alone."""
     generator, lengths = torch.Generator().manual_seed(0), (6, 1, 4)
     prompts, tokens = (torch.randint(FIRST, model.vocab, (3, n), generator=generator) for n in (6, 3))
     padded = prompts.clone()
@@ -247,23 +247,23 @@ def check_ragged_prompts(model: LanguageModel) -> None:
 
 
 def check_gradients(model: ConditionalModel) -> None:
-    """The gradient of the loss in all parameters is what a central difference along a random direction says."""
+    """The gradient of the loss along a random direction of all parameters equals the central difference."""
     source, target, labels = draw_ids(model, 2, 4), draw_ids(model, 2, 3, seed=1), draw_ids(model, 2, 3, seed=2)
     source[1, 2:] = labels[0, 2:] = PAD
     values = {name: parameter.detach() for name, parameter in model.named_parameters()}
     generator = torch.Generator().manual_seed(3)
-    ways = {k: torch.randn(v.shape, generator=generator, dtype=v.dtype) for k, v in values.items()}
+    directions = {k: torch.randn(v.shape, generator=generator, dtype=v.dtype) for k, v in values.items()}
 
-    def loss(along: Tensor) -> Tensor:
-        moved = {name: value + along * ways[name] for name, value in values.items()}
-        wanted = {"labels": labels, "label_smoothing": 0.1}
-        return functional_call(cast(nn.Module, model), moved, (source, target), wanted).total
+    def loss(step: Tensor) -> Tensor:
+        moved = {name: value + step * directions[name] for name, value in values.items()}
+        options = {"labels": labels, "label_smoothing": 0.1}
+        return functional_call(cast(nn.Module, model), moved, (source, target), options).total
 
-    along = torch.zeros((), dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad(loss(along), along)
+    zero = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(loss(zero), zero)
     step = 1e-6
     with torch.no_grad():
-        expected = (loss(along + step) - loss(along - step)) / (2 * step)
+        expected = (loss(zero + step) - loss(zero - step)) / (2 * step)
     close(slope, expected, rtol=1e-6, atol=1e-6)
 
 
@@ -283,8 +283,8 @@ def check_loss(model: ConditionalModel) -> None:
 
 
 def check_packing(model: LanguageModel, edits: bool = True) -> None:
-    """Documents that share a row (`segment`, `pos`) do not depend on one another: gradients with respect to tokens of
-    others are exactly zero, and, with `edits`, other tokens there change nothing beyond rounding."""
+    """Packed documents (`segment`, `pos`) do not depend on one another: gradients with respect to other documents are
+    exactly zero, and, with `edits`, other tokens there change nothing beyond rounding."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(FIRST, model.vocab, (2, 7), generator=generator)
     for first in (1, 3, 6):  # tokens of the first document
@@ -304,7 +304,7 @@ def check_packing(model: LanguageModel, edits: bool = True) -> None:
 Check = Callable[[ConditionalModel], None]
 CHECKS: dict[Check, Iterable[str]] = {
     check_causality: ("causal",),
-    check_padding: ("padding", "batch_independent"),  # a decoder's queues have padding in them
+    check_padding: ("padding", "batch_independent"),  # experts' queues hold padding, too
     check_batch: ("batch_independent",),
     check_ragged_sources: ("padding", "batch_independent"),
     check_cached: ("steppable",),
@@ -320,7 +320,7 @@ CHECKS: dict[Check, Iterable[str]] = {
 
 @torch.no_grad()
 def check_round_trip(model: ConditionalModel, fresh: ConditionalModel, path: Path) -> None:
-    """Through a file with every tensor once (ties included), another model of the config gives the same outputs."""
+    """Saved with tied tensors once, and loaded into another model of the config, it gives the same outputs."""
     names = {parameter: name for name, parameter in reversed(list(model.named_parameters()))}
     save_file({name: tensor.detach().contiguous() for tensor, name in names.items()}, path)
     stored = load_file(path)
@@ -336,7 +336,7 @@ def check_overfit(model: ConditionalModel, steps: int = 80, lr: float = 0.01) ->
     """The model overfits a handful of pairs, and decodes them greedily."""
     source = draw_ids(model, 4, 5)
     orders = torch.rand(4, model.vocab - FIRST, generator=torch.Generator().manual_seed(1)).argsort(dim=1)
-    target = FIRST + orders[:, :4]  # no token twice: without positions a repetition is hard to count
+    target = FIRST + orders[:, :4]  # no token twice: repetitions are hard without positions
     start = torch.full((4, 1), model.start_id)
     target_in = torch.cat((start, target[:, :-1]), dim=1)
     model.train()

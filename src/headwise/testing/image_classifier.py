@@ -1,4 +1,4 @@
-"""Checks of models that label images, (B, C, H, W) pixels -> (B, L) logits."""
+"""Checks of image classifiers, (B, C, H, W) pixels -> (B, L) logits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def draw_images(shape: tuple[int, int, int], rows: int = 4, dtype: torch.dtype =
 
 @torch.no_grad()
 def check_batch(model: ImageClassifier, shape: tuple[int, int, int]) -> None:
-    """An image gives the same alone as among others."""
+    """An image gives the same alone as in a batch."""
     images = draw_images(shape)
     close(torch.cat([model(image[None]) for image in images]), model(images))
 

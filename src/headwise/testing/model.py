@@ -1,7 +1,6 @@
-"""Check a model: what its parts declare must hold for the whole.
+"""Check a model: what its parts declare must hold for the model.
 
-A check that needs a property runs where all parts declare it. Where one denies it, the check must fail if `DENIALS`
-has it: then the denial is seen in the model, too.
+A check that needs a property runs if all parts declare it. If one denies it, the checks of `DENIALS` must fail.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ DENIALS = ("cached", "packing", "text padding", "text batch")  # checks that mus
 
 
 def check_model(model: nn.Module, *, image: tuple[int, int, int] | None = None) -> None:
-    """Check an encoder-decoder, a language model, a classifier of texts, tokens or images, or a masked language model.
+    """Check an encoder-decoder, a language model, a masked language model, or a text, token or image classifier.
 
-    A model of `image`s is fed with (channels, rows, columns). The model itself is not changed: a copy in float64 is
-    tested, with weights away from their initial values.
+    `image` is the shape (channels, rows, columns) of an image model's inputs. The model itself is not changed: a copy
+    in float64 is tested, with noise on its weights.
 
     Raises an AssertionError that names every check that fails, and by how much.
     """
@@ -48,18 +47,19 @@ def check_model(model: nn.Module, *, image: tuple[int, int, int] | None = None) 
         elif denied and not violation:
             problems.append(f"{name}: holds, though {' and '.join(denied)} is denied by a part; declare it")
     if problems:
-        raise AssertionError("\n  ".join((f"{type(model).__name__} does not keep its promises:", *problems)))
+        raise AssertionError("\n  ".join((f"{type(model).__name__} fails these checks:", *problems)))
 
 
 def combine_properties(model: nn.Module) -> Properties:
-    """The properties that all parts of a model declare; of a generative model, all of its decoder are causal and
-    steppable."""
+    """The properties that all parts of a model declare; of a generative model, `causal` and `steppable` are those of
+    its decoder."""
     declared = [part.properties for part in model.modules() if isinstance(part, Part)]
-    combined = Properties(**{key.name: all(getattr(each, key.name) for each in declared) for key in fields(Properties)})
+    names = [field.name for field in fields(Properties)]
+    combined = Properties(**{name: all(getattr(properties, name) for properties in declared) for name in names})
     if not isinstance(model, GenerativeModel):
         return combined
-    written = combine_properties(model.decoder)
-    return replace(combined, causal=written.causal, steppable=written.steppable)
+    decoder = combine_properties(model.decoder)
+    return replace(combined, causal=decoder.causal, steppable=decoder.steppable)
 
 
 def list_checks(
@@ -71,30 +71,31 @@ def list_checks(
         conditional = cast(
             generative.ConditionalModel, generative.IgnoreSource(language_model) if language_model else model
         )
-        checks = {name(check): (partial(check, conditional), needed) for check, needed in generative.CHECKS.items()}
+        checks = {name_of(check): (partial(check, conditional), needed) for check, needed in generative.CHECKS.items()}
         if language_model is not None:
-            # Through queues documents may depend on one another, as rows of a batch do.
+            # Documents may depend on one another through experts' queues, as rows of a batch do.
             edits = combine_properties(model).batch_independent
             checks["packing"] = partial(generative.check_packing, language_model, edits), ("packing",)
         return checks
     if isinstance(model, TokenClassifier | SequenceClassifier | MaskedLanguageModel):
         return {
-            f"text {name(check)}": (partial(check, model), needed) for check, needed in text_classifier.CHECKS.items()
+            f"text {name_of(check)}": (partial(check, model), needed)
+            for check, needed in text_classifier.CHECKS.items()
         }
     if isinstance(model, ImageClassifier) and image is not None:
         return {
-            f"image {name(check)}": (partial(check, model, image), needed)
+            f"image {name_of(check)}": (partial(check, model, image), needed)
             for check, needed in image_classifier.CHECKS.items()
         }
     raise TypeError(f"there are no checks for {type(model).__name__}" + (": give `image`" if image is None else ""))
 
 
-def name(check: Callable[..., None]) -> str:
+def name_of(check: Callable[..., None]) -> str:
     return check.__name__.removeprefix("check_").replace("_", " ")
 
 
 def find_violation(check: Check) -> str:
-    """What a check says against the model; empty where it holds."""
+    """The message of a failed check; empty if it holds."""
     try:
         check()
     except AssertionError as violation:

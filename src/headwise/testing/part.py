@@ -1,11 +1,11 @@
 """Check a part against the `Properties` that it declares.
 
-Each property has one check, which finds a violation or none. A claim that is violated fails, and so does a denial
-without a violation: the part can do more than it says, and models that could use it refuse it.
+Each property has one check. A claim fails if the check finds a violation, a denial if it finds none: models refuse what
+a part denies, so a denial must be true, too.
 
-The part is tested in float64, with weights away from their initial values, on a handful of tokens. Claims about
-dependence are tested twice: gradients are exactly zero, which sees leaks below rounding, and edits of the inputs change
-nothing, which sees choices that gradients do not go through (a hash, a queue, a top-k).
+The part is tested in float64, with noise on its weights, on a few tokens. Independence is tested twice: gradients are
+exactly zero, which detects leaks below rounding, and edits of the inputs change nothing, which detects choices without
+gradient (a hash, a queue, a top-k).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from headwise.blocks.attention.multihead import QKVProjection
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.part import BuildContext, PartConfig
 from headwise.blocks.stream import NO_CACHE, Cache, Context, Part, Properties, Stream
@@ -25,9 +26,11 @@ from headwise.testing.assertions import assert_causal, assert_independent, asser
 
 SITE = BuildContext(width=8, heads=2, hidden=12, memory_width=8)
 TOLERANCE = 1e-7  # of what is computed in another way, in float64
-MEMORY = 4  # vectors that a cross-attention may attend to
-PADDING = 2  # vectors of padding behind each row
+MEMORY = 4  # tokens of the memory that cross-attention reads
+PADDING = 2  # tokens of padding at the end of each row
 LONGEST = 8192  # a part that takes fewer tokens must refuse more by then
+FIXED_BY = 32  # tokens after which a decoding state of fixed size has that size
+FORGOTTEN_BY = 256  # tokens, twice: by how much the influence of the first ones falls from the first half to the second
 Check = Callable[["Trial"], None]  # raises AssertionError where the property does not hold
 
 
@@ -40,13 +43,13 @@ def check_part(
 ) -> None:
     """Check each property that a part declares, both ways: a claim must hold, a denial must be seen to fail.
 
-    A config is built and checked at this `site` as in an encoder and as in a decoder, or in one of them where it
-    refuses the other with a `UserError`. A built part is checked as it is; `site.width` is then its width. `length` is
-    the number of tokens of most checks. With `grid`, (rows, columns), the tokens are patches of an image: there is no
-    padding, no packing and no other length. Of a part that denies to be `exact`, no outputs can be compared: that
-    denial alone is checked.
+    A config is built and checked for this `site` in an encoder and in a decoder, or in one of them if it refuses the
+    other with a `UserError`. A built part is checked as it is; `site.width` is then its width. `length`, at least 4, is
+    the number of tokens of most checks. With `grid`, (rows, columns), the tokens are patches of an image: padding,
+    packing, decoding and other lengths are not checked. Outputs of a part that is not `exact` cannot be compared: only
+    that denial is checked. Decoding states (`joins`, `ragged`, `unbounded`) are checked if the part is `steppable`.
 
-    Raises an AssertionError that names every violated property, whether it was claimed or denied, and by how much.
+    Raises an AssertionError that names every wrong claim and denial, and by how much it is violated.
     """
     torch.manual_seed(0)
     trials = list(_trials(part, site, length if grid is None else grid[0] * grid[1], grid))
@@ -56,14 +59,14 @@ def check_part(
 
 
 def _trials(part: Part | PartConfig, site: BuildContext, length: int, grid: tuple[int, int] | None) -> Iterator[Trial]:
-    """The part wherever it can stand: in an encoder, where its stream has a padding mask, and in a decoder."""
+    """The part in an encoder, where its stream has a padding mask, and in a decoder."""
     if isinstance(part, Part):
-        for decodes in (False, True) if part.properties.causal and grid is None else (False,):
-            yield Trial(perturb_parameters(deepcopy(part)), decodes, site, length, grid)
+        for in_decoder in (False, True) if part.properties.causal and grid is None else (False,):
+            yield Trial(perturb_parameters(deepcopy(part)), in_decoder, site, length, grid)
         return
     refusals: list[str] = []
-    for decodes in (False, True) if grid is None else (False,):
-        here = replace(site, causal=decodes, shared={})
+    for in_decoder in (False, True) if grid is None else (False,):
+        here = replace(site, causal=in_decoder, shared={})
         try:
             built = part.build(here)
         except UserError as refusal:
@@ -71,14 +74,14 @@ def _trials(part: Part | PartConfig, site: BuildContext, length: int, grid: tupl
             continue
         if not isinstance(built, Part):
             raise AssertionError(f"{type(part).__name__}.build gives {type(built).__name__}, which is no Part")
-        yield Trial(perturb_parameters(built), decodes, here, length, grid)
+        yield Trial(perturb_parameters(built), in_decoder, here, length, grid)
     if len(refusals) == 2 or (grid is not None and refusals):
         raise AssertionError(f"{type(part).__name__} cannot be built: {'; '.join(refusals)}")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One part under test: where it stands, and what it is fed with."""
+    """A part under test, its place in a model, and its inputs."""
 
     part: Part
     in_decoder: bool
@@ -100,7 +103,7 @@ class Trial:
         return _normal(rows, length or self.length, self.site.width, seed)
 
     def memory(self, rows: int) -> Stream:
-        """What a cross-attention attends to: a row for each row of the batch."""
+        """The encoder outputs that cross-attention reads: a row for each row of the batch."""
         stream = Stream.of(_normal(rows, MEMORY, self.site.memory_width or self.site.width, seed=7))
         return stream if self.grid is None else replace(stream, grid=(1, MEMORY))
 
@@ -115,9 +118,11 @@ class Trial:
         pos: Tensor | None = None,
         memory: Stream | None = None,
         outputs_needed: int | None = None,
+        prefill: bool = False,
     ) -> Tensor:
-        """The part's outputs. In a decoder the causal mask hides the padding (`Stream.hidden_keep`)."""
-        shown, hidden = (None, keep) if self.in_decoder else (keep, None)
+        """The part's outputs. In a decoder the causal mask hides the padding (`Stream.hidden_keep`), but not that of
+        prompts (`prefill`), after which tokens follow."""
+        shown, hidden = (None, keep) if self.in_decoder and not prefill else (keep, None)
         stream = Stream.of(x, shown, start)
         pos = stream.pos if pos is None else pos
         stream = replace(stream, pos=pos, segment=segment, grid=self.grid, hidden_keep=hidden)
@@ -126,13 +131,15 @@ class Trial:
         return self.part(stream, ctx)
 
     def problems(self) -> Iterator[str]:
-        """A line for each declared property that is not what it is said to be."""
+        """A line for each wrong claim or denial."""
         name = f"{type(self.part).__name__} in {'a decoder' if self.in_decoder else 'an encoder'}"
         if violation := find_violation(check_interface, self):
             yield f"{name}: {violation}"
             return
         for declared, check in CHECKS.items():
             if (self.grid is not None and check not in OF_GRIDS) or not (self.declared.exact or check is check_exact):
+                continue
+            if check in OF_STATES and not self.declared.steppable:
                 continue
             violation = find_violation(check, self)
             if getattr(self.declared, declared):
@@ -147,7 +154,7 @@ class Trial:
 
 
 def find_violation(check: Check, trial: Trial) -> str:
-    """What a check says against the part; empty where the property holds."""
+    """The message of a failed check; empty if the property holds."""
     try:
         check(trial)
     except AssertionError as violation:
@@ -169,7 +176,7 @@ def check_interface(trial: Trial) -> None:
 
 @torch.no_grad()
 def check_outputs_needed(trial: Trial) -> None:
-    """Where only the first outputs are needed, these are the same."""
+    """If only the first outputs are needed, these are the same."""
     x = trial.draw(trial.rows)
     _compare(trial.run(x, outputs_needed=2)[:, :2], trial.run(x)[:, :2], "with `outputs_needed` of 2 these")
 
@@ -181,7 +188,7 @@ def check_causal(trial: Trial) -> None:
 
 @torch.no_grad()
 def check_steppable(trial: Trial) -> None:
-    """Fed one by one through a cache, and after a prompt that was fed at once, tokens give what they give at once."""
+    """KV cache: tokens fed one by one, and after a prompt that was fed at once, give the same as at once."""
     x = trial.draw(trial.rows)
     at_once = trial.run(x)
     for prompt in (1, 3):
@@ -194,7 +201,7 @@ def check_steppable(trial: Trial) -> None:
 
 @torch.no_grad()
 def check_length_free(trial: Trial) -> None:
-    """Rows of any length are taken; a part for which there is a longest must refuse more with a `UserError`."""
+    """Any length is accepted; a part with a maximum length must refuse more with a `UserError`."""
     lengths = [1, 2, 8 * trial.length]
     if not trial.declared.length_free:
         lengths += [length for length in (2**power for power in range(7, 14)) if length <= LONGEST]
@@ -212,7 +219,7 @@ def check_batch_independent(trial: Trial) -> None:
     """A row's outputs do not depend on the other rows."""
     assert_independent(trial.run, trial.draw(3), 0, slice(1, None))
     with torch.no_grad():
-        for seed in range(4):  # a queue is not too long for every draw
+        for seed in range(4):  # experts' queues overflow in some draws only
             x = trial.draw(4, seed=seed)
             memory, together = trial.memory(4), trial.run(x)
             for row in range(4):
@@ -256,8 +263,8 @@ def check_exact(trial: Trial) -> None:
 
 
 def check_packing(trial: Trial) -> None:
-    """Documents that are packed into one row (`Stream.segment`) do not depend on one another; through queues they may,
-    as rows of a batch do, where batch independence is denied."""
+    """Documents packed into one row (`Stream.segment`) do not depend on one another; if batch independence is denied,
+    edits may change them through experts' queues, as rows of a batch."""
     x = trial.draw(trial.rows)
     for first in (2, trial.length // 2, trial.length - 1):  # tokens of the first document
         places = torch.arange(trial.length)
@@ -276,6 +283,85 @@ def check_packing(trial: Trial) -> None:
                 raise AssertionError(f"documents of {first} and {trial.length - first} tokens mix: {error}") from None
 
 
+@torch.no_grad()
+def check_joins(trial: Trial) -> None:
+    """Continuous batching: rows that have read different numbers of tokens share a decoding state and go on as they do
+    alone, also after one of them leaves."""
+    x, memory, caches = trial.draw(3), trial.memory(3), []
+    lengths = (trial.length - 3, 1, 0)  # the last row joins before its first token
+    for row, length in enumerate(lengths):
+        cache, one = DecodingCache(1), slice(row, row + 1)
+        if length:
+            trial.run(x[one, :length], cache=cache, memory=replace(memory, x=memory.x[one]))
+        caches.append(cache)
+    shared = caches[0]
+    try:
+        for cache in caches[1:]:
+            shared.join(cache, ragged=True)
+        _step_rows(trial, x, memory, shared, torch.tensor(lengths), steps=2)
+        rows = torch.tensor([2, 1])  # the longest leaves
+        shared.select(rows)
+        shared.compact(ragged=True)
+        memory = replace(memory, x=memory.x[rows])
+        _step_rows(trial, x[rows], memory, shared, torch.tensor(lengths)[rows] + 2, steps=1)
+    except RuntimeError as error:
+        raise AssertionError(f"states of rows of different lengths do not fit together: {error}") from None
+
+
+@torch.no_grad()
+def check_ragged(trial: Trial) -> None:
+    """Prompts of different lengths, padded on the right, leave a decoding state from which each row goes on as it does
+    alone; and rows may join it."""
+    check_joins(trial)
+    x, memory = trial.draw(2), trial.memory(2)
+    lengths, longest = torch.tensor([trial.length - 2, 1]), trial.length - 2
+    pos = torch.arange(longest).expand(2, -1)
+    keep = pos < lengths.unsqueeze(1)
+    prompts = torch.where(keep.unsqueeze(-1), x[:, :longest], x[:, :longest] + 1)
+    cache = DecodingCache(2)
+    trial.run(prompts, cache=cache, keep=keep, pos=pos, memory=memory, prefill=True)
+    _step_rows(trial, x, memory, cache, lengths, steps=2)
+
+
+def _step_rows(trial: Trial, x: Tensor, memory: Stream, cache: DecodingCache, read: Tensor, steps: int) -> None:
+    """Feed each row of `x` (R, T, C) its next tokens, after the `read` (R,) ones that the cache has of it, and compare
+    with the rows alone."""
+    rows = torch.arange(len(x))
+    alone = [trial.run(x[row : row + 1], memory=replace(memory, x=memory.x[row : row + 1])) for row in rows]
+    for place in (read + step for step in range(steps)):
+        outputs = trial.run(x[rows, place].unsqueeze(1), pos=place.unsqueeze(1), cache=cache, memory=memory)
+        _compare(outputs[:, 0], torch.cat(alone)[rows, place], "of rows of different lengths in one state, outputs")
+
+
+@torch.no_grad()
+def check_unbounded(trial: Trial) -> None:
+    """The decoding state has a fixed size, and the influence of a token vanishes with its distance, faster than in a
+    mean over all tokens."""
+    limit = max((part.memory_length for part in trial.part.modules() if isinstance(part, QKVProjection)), default=0)
+    short, long = limit + FIXED_BY, limit + 2 * FIXED_BY
+    x = trial.draw(1, limit + 2 * FORGOTTEN_BY)
+    sizes = [_feed(trial, x[:, :length], limit)[1] for length in (short, long)]
+    assert sizes[0], "it stores no state"
+    assert sizes[0] == sizes[1], f"its state grows: {sizes[0]} numbers after {short} tokens, {sizes[1]} after {long}"
+    edited = torch.cat((trial.draw(1, seed=1), x[:, trial.length :]), 1)
+    outputs = _feed(trial, x, limit)[0]
+    changes = (_feed(trial, edited, limit)[0] - outputs).abs().mean((0, 2))  # (1, T, C) -> (T,)
+    quarter = FORGOTTEN_BY // 4
+    early, late = changes[limit + FORGOTTEN_BY - quarter :][:quarter].mean(), changes[-quarter:].mean()
+    assert late <= max(early / 4, TOLERANCE * outputs.abs().max()), (
+        f"it does not forget: other first tokens change outputs by {early:.3g} after {limit + FORGOTTEN_BY} tokens and "
+        f"by {late:.3g} after {len(changes)}"
+    )
+
+
+def _feed(trial: Trial, x: Tensor, limit: int) -> tuple[Tensor, int]:
+    """Outputs of tokens that are fed one by one, and how many numbers the decoding state holds after the last."""
+    cache, memory = DecodingCache(len(x), limit=limit), trial.memory(len(x))
+    outputs = [trial.run(x[:, at : at + 1], start=at, cache=cache, memory=memory) for at in range(x.shape[1])]
+    growing = (tensor for entry in cache.growing.values() for tensor in entry.read(limit))
+    return torch.cat(outputs, 1), sum(tensor.numel() for tensor in (*growing, *cache.states.values()))
+
+
 def check_by_token(trial: Trial) -> None:
     """A token's output depends on that token alone."""
     x = trial.draw(trial.rows)
@@ -292,9 +378,11 @@ CHECKS: dict[str, Check] = {
     "padding": check_padding,
     "packing": check_packing,
     "exact": check_exact,
+    "joins": check_joins,
+    "ragged": check_ragged,
+    "unbounded": check_unbounded,
 }
-# Of decoding states: `check_model` checks rows that join and padded prompts in whole models.
-OF_STATES = ("joins", "ragged", "unbounded")
+OF_STATES = (check_joins, check_ragged, check_unbounded)  # a part that is not steppable has no decoding state
 OF_GRIDS = (check_causal, check_batch_independent, check_exact)
 
 

@@ -1,5 +1,4 @@
-"""Checks of models that label texts: token classifiers and masked language models label each token, sequence
-classifiers the whole."""
+"""Checks of text classifiers: token and sequence classifiers, and masked language models."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ def check_padding(model: TextClassifier) -> None:
 
 @torch.no_grad()
 def check_batch(model: TextClassifier) -> None:
-    """A text gives the same alone as among others, of other lengths too."""
+    """A text gives the same alone as in a batch of texts of other lengths."""
     ids = draw_ids(model)
     ids[1, 3:] = PAD
     together = model(ids)
@@ -53,46 +52,47 @@ def check_batch(model: TextClassifier) -> None:
 
 @torch.no_grad()
 def check_sees_everything(model: TextClassifier) -> None:
-    """Every output depends on every token: so it is with bidirectional models, but for windows and other sparse
-    patterns."""
+    """Every output depends on every token, as in bidirectional models without windows and other sparse patterns."""
     ids, vocab = draw_ids(model, rows=1), model.encoder.embed.table.num_embeddings
     before = model(ids)
-    for place in (0, ids.shape[1] - 1):
+    for position in (0, ids.shape[1] - 1):
         edited = ids.clone()
-        edited[0, place] = FIRST + (edited[0, place] - FIRST + 1) % (vocab - FIRST)
-        assert ((model(edited) - before).abs().amax(-1) > 0).all(), f"some output does not depend on token {place}"
+        edited[0, position] = FIRST + (edited[0, position] - FIRST + 1) % (vocab - FIRST)
+        assert ((model(edited) - before).abs().amax(-1) > 0).all(), f"some output does not depend on token {position}"
 
 
 def check_loss(model: TextClassifier) -> None:
     """The loss is the cross entropy of the logits; padding does not count."""
     ids = draw_ids(model)
     logits = model(ids)
-    wanted = draw_labels(logits)
-    if wanted.dim() == 2:
-        wanted[0, 4:] = PAD
-    loss = model(ids, labels=wanted, label_smoothing=0.1)
-    flat, given = logits.reshape(-1, logits.shape[-1]), wanted.reshape(-1)
-    expected = nn.functional.cross_entropy(flat, given, ignore_index=PAD, label_smoothing=0.1, reduction="sum")
+    labels = draw_labels(logits)
+    if labels.dim() == 2:
+        labels[0, 4:] = PAD
+    loss = model(ids, labels=labels, label_smoothing=0.1)
+    flat = logits.reshape(-1, logits.shape[-1])
+    expected = nn.functional.cross_entropy(
+        flat, labels.reshape(-1), ignore_index=PAD, label_smoothing=0.1, reduction="sum"
+    )
     close(loss.total, expected)
-    assert loss.count == (wanted != PAD).sum(), f"{loss.count} labels are counted, of {(wanted != PAD).sum()}"
+    assert loss.count == (labels != PAD).sum(), f"{loss.count} labels are counted, of {(labels != PAD).sum()}"
 
 
 def check_gradients(model: TextClassifier) -> None:
-    """The loss's slope along a random direction is what a central difference says."""
+    """The gradient of the loss along a random direction of all parameters equals the central difference."""
     ids = draw_ids(model)
-    wanted = draw_labels(model(ids))
+    labels = draw_labels(model(ids))
     values = {name: parameter.detach() for name, parameter in model.named_parameters()}
     generator = torch.Generator().manual_seed(3)
-    ways = {k: torch.randn(v.shape, generator=generator, dtype=v.dtype) for k, v in values.items()}
+    directions = {k: torch.randn(v.shape, generator=generator, dtype=v.dtype) for k, v in values.items()}
 
-    def loss(along: Tensor) -> Tensor:
-        moved = {name: value + along * ways[name] for name, value in values.items()}
-        return functional_call(model, moved, (ids,), {"labels": wanted}).total
+    def loss(step: Tensor) -> Tensor:
+        moved = {name: value + step * directions[name] for name, value in values.items()}
+        return functional_call(model, moved, (ids,), {"labels": labels}).total
 
-    along = torch.zeros((), dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad(loss(along), along)
+    zero = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(loss(zero), zero)
     with torch.no_grad():
-        close(slope, (loss(along + 1e-6) - loss(along - 1e-6)) / 2e-6, rtol=1e-6, atol=1e-6)
+        close(slope, (loss(zero + 1e-6) - loss(zero - 1e-6)) / 2e-6, rtol=1e-6, atol=1e-6)
 
 
 @torch.no_grad()
@@ -115,13 +115,13 @@ CHECKS: dict[Check, Iterable[str]] = {
 def check_overfit(model: TextClassifier, steps: int = 80, lr: float = 0.01) -> None:
     """The model overfits a few texts and their labels."""
     ids = draw_ids(model)
-    wanted = draw_labels(model(ids))
+    labels = draw_labels(model(ids))
     model.train()
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, fused=True)
     for _ in range(steps):
         optimizer.zero_grad()
-        loss = model(ids, labels=wanted)
+        loss = model(ids, labels=labels)
         (loss.total / loss.count).backward()
         optimizer.step()
-    wrong = (model.eval()(ids).argmax(-1) != wanted).sum()
-    assert not wrong, f"after {steps} steps {wrong} of {wanted.numel()} labels are wrong"
+    wrong = (model.eval()(ids).argmax(-1) != labels).sum()
+    assert not wrong, f"after {steps} steps {wrong} of {labels.numel()} labels are wrong"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from headwise.config.base import Amount, Config, Count, Positive, Problems, Share, Table, slot
+from headwise.config.base import Config, Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt, Problems, Table, slot
 from headwise.train.schedules import SCHEDULES, Cosine, ScheduleConfig
 
 if TYPE_CHECKING:
@@ -47,36 +47,36 @@ class TrainConfig(Config):
     place = "train"
 
     # batch size in tokens, or in examples if batch_size is set
-    tokens_per_batch: Positive = 4096
-    batch_size: Count = 0
-    accumulate: Positive = 1  # gradient accumulation: batches per optimiser step
+    tokens_per_batch: PositiveInt = 4096
+    batch_size: NonNegativeInt = 0
+    accumulate: PositiveInt = 1  # gradient accumulation: batches per optimiser step
 
     # budgets: the first one reached ends the run
-    steps: Count = 0
-    epochs: Count = 0
-    minutes: Amount = 0.0
-    tokens: Count = 0  # of the targets, as in metrics.jsonl
+    steps: NonNegativeInt = 0
+    epochs: NonNegativeInt = 0
+    minutes: NonNegativeFloat = 0.0
+    tokens: NonNegativeInt = 0  # of the targets, as in metrics.jsonl
 
     optimizer: AnyOptimizer = Field(default_factory=_make_adam)
     schedule: AnySchedule = Cosine()
-    label_smoothing: Share = 0.1
-    clip_norm: Amount = 1.0  # gradient clipping: maximum global norm
+    label_smoothing: Fraction = 0.1
+    clip_norm: NonNegativeFloat = 1.0  # gradient clipping: maximum global norm
     nan: Literal["stop", "skip"] = "stop"  # at a non-finite gradient: save and stop, or skip the update
 
-    log_every: Positive = 50
-    validate_every: Count = 0  # steps; 0: after each epoch
-    samples: Count = 4  # sample outputs logged at each validation
-    patience: Count = 0  # early stopping: validations without a better score
-    checkpoint_every: Count = 0  # steps
-    checkpoint_minutes: Amount = 5.0
-    keep_checkpoints: Positive = 3  # checkpoints to keep, besides the best one
-    average_checkpoints: Count = 0  # how many checkpoints `--checkpoint average` averages
-    ema: Share = 0.0  # decay of the exponential moving average of the weights
+    log_every: PositiveInt = 50
+    validate_every: NonNegativeInt = 0  # steps; 0: after each epoch
+    samples: NonNegativeInt = 4  # sample outputs logged at each validation
+    patience: NonNegativeInt = 0  # early stopping: validations without a better score
+    checkpoint_every: NonNegativeInt = 0  # steps
+    checkpoint_minutes: NonNegativeFloat = 5.0
+    keep_checkpoints: PositiveInt = 3  # checkpoints to keep, besides the best one
+    average_checkpoints: NonNegativeInt = 0  # how many checkpoints `--checkpoint average` averages
+    ema: Fraction = 0.0  # decay of the exponential moving average of the weights
 
     precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16: mixed precision (autocast)
     compile: bool = False
     device: str = "auto"
-    threads: Count = 0
+    threads: NonNegativeInt = 0
     tensorboard: bool = False
 
     @model_validator(mode="after")
@@ -89,4 +89,4 @@ class TrainConfig(Config):
         """The same with the model's width in the schedule, if it needs one (noam)."""
         if not width or getattr(self.schedule, "width", True):
             return self
-        return self.changed(schedule=self.schedule.changed(width=width))
+        return self.replace(schedule=self.schedule.replace(width=width))

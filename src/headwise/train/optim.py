@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from headwise.config.base import Amount, Config, Rising, Share
+from headwise.config.base import Config, Fraction, NonNegativeFloat, PositiveFloat
 
 NO_SCALES: Mapping[str, float] = MappingProxyType({})  # all parameters have the full learning rate
 JSON = ":json"  # suffix of state entries that are not tensors
@@ -215,8 +215,8 @@ class AdamConfig(OptimizerConfig):
     """Adam with the constants of "Attention is all you need", section 5.3."""
 
     kind: Literal["adam"] = "adam"
-    betas: tuple[Share, Share] = (0.9, 0.98)
-    eps: Rising = 1e-9
+    betas: tuple[Fraction, Fraction] = (0.9, 0.98)
+    eps: PositiveFloat = 1e-9
 
     def build(self, model: nn.Module, lr_scales: Mapping[str, float] = NO_SCALES) -> Optimizer:
         return build_adam(model, self.betas, self.eps, lr_scales=lr_scales)
@@ -226,9 +226,9 @@ class AdamWConfig(OptimizerConfig):
     """Adam with decoupled weight decay; biases and norms are never decayed."""
 
     kind: Literal["adamw"] = "adamw"
-    betas: tuple[Share, Share] = (0.9, 0.98)
-    eps: Rising = 1e-9
-    weight_decay: Amount = 0.01
+    betas: tuple[Fraction, Fraction] = (0.9, 0.98)
+    eps: PositiveFloat = 1e-9
+    weight_decay: NonNegativeFloat = 0.01
     decay_embeddings: bool = False
 
     def build(self, model: nn.Module, lr_scales: Mapping[str, float] = NO_SCALES) -> Optimizer:
@@ -243,15 +243,15 @@ class AdafactorConfig(OptimizerConfig):
     """
 
     kind: Literal["adafactor"] = "adafactor"
-    eps: tuple[Annotated[float, Field(ge=1e-30)], Rising] = (
+    eps: tuple[Annotated[float, Field(ge=1e-30)], PositiveFloat] = (
         1e-30,
         1e-3,
     )  # of squared gradients, of weights
-    clip_threshold: Rising = 1.0
+    clip_threshold: PositiveFloat = 1.0
     decay_rate: Annotated[float, Field(lt=0)] = -0.8
-    beta1: Share = 0.0  # 0: no first moment
+    beta1: Fraction = 0.0  # 0: no first moment
     scale_parameter: bool = True
-    weight_decay: Amount = 0.0
+    weight_decay: NonNegativeFloat = 0.0
     decay_embeddings: bool = False
 
     def build(self, model: nn.Module, lr_scales: Mapping[str, float] = NO_SCALES) -> Optimizer:

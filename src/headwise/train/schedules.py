@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from headwise.config.base import Config, Count, Positive, Rising, Table
+from headwise.config.base import Config, NonNegativeInt, PositiveFloat, PositiveInt, Table
 from headwise.errors import UserError
 
 Schedule = Callable[[int, float], float]
@@ -47,9 +47,9 @@ class Noam(ScheduleConfig):
     """width^-0.5 · min(step^-0.5, step · warmup^-1.5), equation 3 of "Attention is all you need"."""
 
     kind: Literal["noam"] = "noam"
-    warmup: Positive = 4000
-    factor: Rising = 1.0
-    width: Count = 0  # 0: the model's, see TrainConfig.for_width
+    warmup: PositiveInt = 4000
+    factor: PositiveFloat = 1.0
+    width: NonNegativeInt = 0  # 0: the model's, see TrainConfig.for_width
 
     def build(self) -> Schedule:
         if not self.width:
@@ -67,8 +67,8 @@ class Cosine(ScheduleConfig):
     """Cosine decay from `lr` to `floor · lr` over the budget."""
 
     kind: Literal["cosine"] = "cosine"
-    lr: Rising = 1e-3
-    warmup: Count = 100
+    lr: PositiveFloat = 1e-3
+    warmup: NonNegativeInt = 100
     floor: Floor = 0.0
 
     def build(self) -> Schedule:
@@ -85,8 +85,8 @@ class Linear(ScheduleConfig):
     """Linear decay from `lr` to `floor · lr` over the budget."""
 
     kind: Literal["linear"] = "linear"
-    lr: Rising = 1e-3
-    warmup: Count = 100
+    lr: PositiveFloat = 1e-3
+    warmup: NonNegativeInt = 100
     floor: Floor = 0.0
 
     def build(self) -> Schedule:
@@ -118,8 +118,8 @@ class Wsd(ScheduleConfig):
     """Constant `lr`, then decay to `floor · lr` over the last fraction `decay` of the budget."""
 
     kind: Literal["wsd"] = "wsd"
-    lr: Rising = 1e-3
-    warmup: Count = 100
+    lr: PositiveFloat = 1e-3
+    warmup: NonNegativeInt = 100
     decay: Annotated[float, Field(gt=0, le=1)] = 0.2
     shape: Literal["linear", "sqrt"] = "linear"
     floor: Floor = 0.0
@@ -138,8 +138,8 @@ class InverseSqrt(ScheduleConfig):
     """Linear warm-up to `lr`, then `lr · (warmup / step)^0.5`: Noam by its peak."""
 
     kind: Literal["inverse_sqrt"] = "inverse_sqrt"
-    lr: Rising = 1e-3
-    warmup: Positive = 4000
+    lr: PositiveFloat = 1e-3
+    warmup: PositiveInt = 4000
 
     def build(self) -> Schedule:
         return inverse_sqrt(self.lr, self.warmup)
@@ -174,8 +174,8 @@ class Constant(ScheduleConfig):
     """Constant `lr` after an optional warm-up."""
 
     kind: Literal["constant"] = "constant"
-    lr: Rising = 1e-3
-    warmup: Count = 0
+    lr: PositiveFloat = 1e-3
+    warmup: NonNegativeInt = 0
 
     def build(self) -> Schedule:
         return constant(self.lr, self.warmup)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from headwise.config.base import Config, Count, Problems, Rising, Share, merge
+from headwise.config.base import Config, Fraction, NonNegativeInt, PositiveFloat, Problems, merge
 from headwise.errors import UserError
 
 INHERITED = ("model", "tokeniser")  # tables that an experiment inherits from the run in `init_from`
@@ -22,10 +22,10 @@ class LoraConfig(Config):
 
     place = "tuning.lora"
 
-    rank: Count = 0
-    alpha: Rising = 16.0  # the low-rank product is scaled by alpha / rank
+    rank: NonNegativeInt = 0
+    alpha: PositiveFloat = 16.0  # the low-rank product is scaled by alpha / rank
     targets: tuple[str, ...] = Field(("*.qkv", "*.out"), min_length=1)  # patterns of linear layers
-    dropout: Share = 0.0  # on the input of the low-rank product
+    dropout: Fraction = 0.0  # on the input of the low-rank product
 
 
 class TuningConfig(Config):

@@ -64,12 +64,12 @@ def swap(
     if not isinstance(model, TrainedModel):
         return replace_mixers(model, config, find_self_attentions(model, layers), announce)
     if isinstance(model.model, Ensemble) or not isinstance(model.model, nn.Module):
-        raise UserError("swap: an ensemble or another engine's model cannot be changed; load a single run")
+        raise UserError("swap: an ensemble or another engine's model cannot be replace; load a single run")
     names = find_self_attentions(model.model, layers)
     new_config = rewrite_config(model.experiment.model, model.model, names, config)
     defaults = {"key_value_heads": new_config.key_value_heads}
     new_model = replace_mixers(model.model, config, names, announce, **defaults)
-    return replace(model, model=new_model, experiment=model.experiment.changed(model=new_config))
+    return replace(model, model=new_model, experiment=model.experiment.replace(model=new_config))
 
 
 def find_self_attentions(model: nn.Module, layers: Iterable[int | str] | None = None) -> list[str]:
@@ -166,13 +166,13 @@ def rewrite_config(config: Any, model: nn.Module, names: Iterable[str], mixer: A
         side, _, _, layer, _, part = name.split(".")
         layouts[side][int(layer)][int(part)] = mixer
     layers_of_side = {side: tuple(map(tuple, layers)) for side, layers in layouts.items()}
-    simple = config.changed(mixer=mixer)
+    simple = config.replace(mixer=mixer)
     if all(expand_layers(simple, side, memory) == layers for side, layers in layers_of_side.items()):
         return simple
     if "layers" in type(config).model_fields:
-        return config.changed(layers=next(iter(layers_of_side.values())))
-    stacks = {side: getattr(config, side).changed(layers=layers) for side, layers in layers_of_side.items()}
-    return config.changed(**stacks)
+        return config.replace(layers=next(iter(layers_of_side.values())))
+    stacks = {side: getattr(config, side).replace(layers=layers) for side, layers in layers_of_side.items()}
+    return config.replace(**stacks)
 
 
 def expand_layers(config: LayerFields, side: str, memory: bool) -> tuple[Parts, ...]:

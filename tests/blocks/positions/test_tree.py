@@ -20,7 +20,7 @@ from headwise.blocks.positions.tree import (
     compute_relations,
     find_ancestors,
 )
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.run import train_experiment
 from headwise.text.parsed import Parsed
 
@@ -163,7 +163,7 @@ def write_sentence(number: int) -> str:
 def test_a_tagger_reads_the_tree(tmp_path: Path) -> None:
     file = tmp_path / "fish.conllu"
     file.write_text("".join(map(write_sentence, range(40))))
-    experiment = resolved(
+    experiment = parse_experiment(
         {
             "task": "tag",
             "data": {"train": str(file), "valid": str(file), "format": "conllu-trees", "cache": str(tmp_path / "c")},

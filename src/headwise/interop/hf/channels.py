@@ -25,7 +25,7 @@ def move_sines_first(model: Any, config: Any) -> tuple[Any, Any]:
     for module in permuted.modules():
         for weight, axis in _list_stream_axes(module):
             weight.data = weight.data.index_select(axis, order.to(weight.device))
-    return permuted, config.changed(positions=SinusoidalPositionsConfig(halves=True))
+    return permuted, config.replace(positions=SinusoidalPositionsConfig(halves=True))
 
 
 def _list_stream_axes(module: nn.Module) -> list[tuple[Tensor, int]]:

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 from torch import Tensor
 
-from headwise.config.base import Problems, problems
+from headwise.config.base import Problems, list_problems
 from headwise.interop.hf.architecture import (
     ACTIVATIONS,
     Architecture,
@@ -80,7 +80,7 @@ def read_timm_backbone(data: Mapping[str, Any]) -> HfBackboneConfig:
     try:
         return TimmBackboneConfig.model_validate(data).resnet
     except ValidationError as error:
-        raise Problems(problems(error)) from None
+        raise Problems(list_problems(error)) from None
 
 
 class HfDetrConfig(HfImageConfig):
@@ -185,7 +185,7 @@ def build_backbone_config(config: DetrConfig) -> HfBackboneConfig:
     if config.backbone.kind != "resnet":
         return HfBackboneConfig()
     resnet = HfBackboneConfig.from_model_config(config.backbone.with_image_size(*config.image, config.channels), 0)
-    return resnet.changed(out_features=(f"stage{len(resnet.depths)}",))
+    return resnet.replace(out_features=(f"stage{len(resnet.depths)}",))
 
 
 def map_backbone() -> dict[str, WeightConverter]:

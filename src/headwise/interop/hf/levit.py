@@ -75,7 +75,7 @@ class HfLevitConfig(HfImageConfig):
             key_dim=(config.head_width,) * STAGES,
             attention_ratio=(getattr(config.mixer, "value_expand", 2),) * STAGES,
         )
-        with_down_ops: Self = hf_config.changed(down_ops=hf_config.build_down_ops())
+        with_down_ops: Self = hf_config.replace(down_ops=hf_config.build_down_ops())
         return with_down_ops
 
 

@@ -95,7 +95,7 @@ class HfMarianConfig(HfTextConfig):
     def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
         heads, hidden = self.decoder_attention_heads, self.decoder_ffn_dim
         same = (heads, hidden) == (self.encoder_attention_heads, self.encoder_ffn_dim)
-        decoder_layer = (ATTENTION.changed(heads=heads), CROSS.changed(heads=heads), MLP.changed(hidden=hidden))
+        decoder_layer = (ATTENTION.replace(heads=heads), CROSS.replace(heads=heads), MLP.replace(hidden=hidden))
         return {
             "width": self.d_model,
             "heads": self.encoder_attention_heads,

@@ -92,7 +92,7 @@ def _write_text_model(
     source, target = find_vocabularies(model, task, tokenisers, labels, rows)
     model, config = move_sines_first(model, config)
     if separate := build_task == "transduce" and target is not source:
-        config = config.changed(tie="target" if config.tie == "auto" else config.tie)
+        config = config.replace(tie="target" if config.tie == "auto" else config.tie)
     architecture, hf_config = choose_architecture(config, build_task, source.vocab)
     assert isinstance(hf_config, HfTextConfig)
     class_name = architecture.choose_class_name(build_task, model.state_dict())

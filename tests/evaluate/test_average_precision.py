@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from headwise.errors import UserError
-from headwise.evaluate.precision import precisions
+from headwise.evaluate.average_precision import average_precision
 from headwise.vision.boxes import Boxes, Detections
 
 LABELS = ("circle", "square", "star")
@@ -79,7 +79,7 @@ def coco(found: list[Detections], truths: list[Boxes], most: int = 100) -> dict[
 @pytest.mark.parametrize(("seed", "most"), [(0, 100), (1, 100), (2, 2)])
 def test_equals_coco(seed: int, most: int) -> None:
     found, truths = random_case(seed)
-    ours = {score.name: score.value for score in precisions(found, truths, most=most)}
+    ours = {score.name: score.value for score in average_precision(found, truths, max_detections=most)}
     theirs = coco(found, truths, most)
     assert ours == pytest.approx(theirs, abs=1e-9)
     assert 1 < theirs["AP"] < 99
@@ -89,31 +89,31 @@ def test_what_is_found_exactly_is_worth_all_and_a_false_alarm_before_it_half() -
     truth = [Boxes(np.array([[0, 0, 10, 10]]), ("circle",))]
     right = Detections(np.array([[0, 0, 10, 10], [20, 20, 30, 30]]), ("circle", "circle"), np.array([0.9, 0.1]))
     alarm = Detections(right.corners, right.labels, np.array([0.1, 0.9]))
-    assert [score.value for score in precisions([right], truth)] == pytest.approx([100, 100, 100, 100])
-    assert precisions([alarm], truth)[0].value == pytest.approx(50)
+    assert [score.value for score in average_precision([right], truth)] == pytest.approx([100, 100, 100, 100])
+    assert average_precision([alarm], truth)[0].value == pytest.approx(50)
 
 
 def test_two_detections_of_one_box_are_one_hit_and_one_miss() -> None:
     truth = [Boxes(np.array([[0, 0, 10, 10], [20, 0, 30, 10]]), ("star", "star"))]
     twice = Detections(np.array([[0, 0, 10, 10], [0, 0, 10, 10]]), ("star", "star"), np.array([0.9, 0.8]))
     # half of the boxes are found before the miss: precision 1 at shares 0 to .5, none beyond
-    assert precisions([twice], truth)[0].value == pytest.approx(100 * 51 / 101)
+    assert average_precision([twice], truth)[0].value == pytest.approx(100 * 51 / 101)
 
 
 def test_nothing_found_is_zero_and_an_empty_image_is_no_harm() -> None:
     nothing = Detections(np.zeros((0, 4)), (), np.zeros(0))
     truths = [Boxes(np.array([[0, 0, 10, 10]]), ("star",)), Boxes(np.zeros((0, 4)), ())]
-    assert precisions([nothing, nothing], truths)[0].value == 0
+    assert average_precision([nothing, nothing], truths)[0].value == 0
     with pytest.raises(UserError, match="empty"):
-        precisions([], [])
+        average_precision([], [])
 
 
 def test_intervals_are_over_images() -> None:
     found, truths = random_case(3, images=40)
-    whole = precisions(found, truths, resamples=60)[0]
+    whole = average_precision(found, truths, resamples=60)[0]
     assert whole.low < whole.value < whole.high
-    again = precisions(found * 2, truths * 2)[0]
+    again = average_precision(found * 2, truths * 2)[0]
     assert again.value == pytest.approx(whole.value, abs=3)
     same = Detections(np.array([[0, 0, 10, 10]]), ("star",), np.array([0.5]))
-    alike = precisions([same] * 5, [Boxes(same.corners, same.labels)] * 5, resamples=20)[0]
+    alike = average_precision([same] * 5, [Boxes(same.corners, same.labels)] * 5, resamples=20)[0]
     assert (alike.low, alike.high) == (100, 100)
