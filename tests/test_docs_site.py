@@ -128,7 +128,7 @@ def test_every_key_of_an_experiment_is_described(site):
     train = (keys / "train.html").read_text()
     for name in TrainConfig.model_fields:
         assert f"<code>{name}</code>" in train, name
-    assert "clip_norm number ≥ 0 1.0 gradient clipping: the largest global norm" in text_of(keys / "train.html")
+    assert "clip_norm number ≥ 0 1.0 gradient clipping: maximum global norm" in text_of(keys / "train.html")
     assert "swiglu" in text_of(keys / "model.html")
     assert 'href="optimizer.html"' in train
 
