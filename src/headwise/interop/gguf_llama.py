@@ -164,7 +164,7 @@ def build_tokenizer_json(file: GgufFile) -> dict[str, Any]:
     except UserError:
         raise
     except Exception as error:  # the library has no class of its own for pieces and merges that do not fit together
-        reason = " ".join(str(error).split())[:200]
+        reason = "".join(letter if letter.isprintable() else " " for letter in str(error)[:200])
         raise UserError(f"{file.path}: its tokeniser cannot be read ({reason}); convert the model anew") from None
 
 
