@@ -53,7 +53,7 @@ HEADERS: dict[str, tuple[bytes, str]] = {
     "version 99": (header(99), "GGUF of version 99"),
     "big-endian": (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "big-endian"),
     **{f"{count} tensors": (header(tensors=count) + bytes(99), "no room for the table of tensors") for count in HUGE},
-    **{f"{count} entries": (header(metadata=count) + bytes(99), "no room for metadata") for count in HUGE},
+    **{f"{count} entries": (header(metadata=count) + bytes(99), "no room for the metadata") for count in HUGE},
     **{f"text of {n}": (entry(b"a", struct.pack("<IQ", 8, n)), "ends within a, which has") for n in HUGE},
     **{
         f"key of {n}": (header(metadata=1) + struct.pack("<Q", n) + bytes(64), "ends within a metadata key")
@@ -61,7 +61,14 @@ HEADERS: dict[str, tuple[bytes, str]] = {
     },
     **{f"{count} numbers": (entry(b"a", array(0, count)), "no room for a of") for count in HUGE},
     **{f"{count} texts": (entry(b"a", array(8, count)), "no room for a of") for count in HUGE},
-    "too many texts": (entry(b"a", array(8, 2**22 + 1, bytes(2**25 + 8))), "has 4,194,305 texts, more than"),
+    "too many texts": (entry(b"a", array(8, 2**20 + 1, bytes(2**23 + 8))), "a has 1,048,577 entries, more than"),
+    "too many keys": (header(metadata=2**15 + 1) + bytes(2**20), "the metadata has 32,769 entries, more than"),
+    "too many tensors": (header(tensors=2**15 + 1) + bytes(2**20), "the table of tensors has 32,769 entries"),
+    "cut within an array": (
+        entry(b"a", array(8, 3, bytes(16) + struct.pack("<Q", 99))),
+        "ends within text 2 of a",
+    ),
+    "text in an array that is not UTF-8": (entry(b"a", array(8, 1, struct.pack("<Q", 1) + b"\xff")), "a is not UTF-8"),
     "nested array": (entry(b"a", array(9, 1, array(0, 1))), "an array of type 9"),
     "deeply nested array": (
         entry(b"a", struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 100_000),
@@ -157,7 +164,8 @@ def test_another_alignment_is_read(tmp_path: Path) -> None:
         ({"tokenizer.ggml.pre": 3}, "pre is 3"),
         ({"tokenizer.ggml.tokens": [1, 2, 3]}, "tokens is an array, not an array of texts"),
         ({"tokenizer.ggml.tokens": ["a", "b"]}, "beyond|token"),
-        ({"tokenizer.ggml.merges": ["a b c"]}, "tokeniser cannot be read"),
+        ({"tokenizer.ggml.merges": ["a b c"]}, "merges has 'a b c', no two pieces"),
+        ({"tokenizer.ggml.merges": ["ab"]}, "merges has 'ab', no two pieces"),
         ({"tokenizer.ggml.merges": ["zzzz yyyy"]}, "tokeniser cannot be read"),
         ({"tokenizer.ggml.merges": "a b"}, "merges is 'a b'"),
         ({"tokenizer.ggml.token_type": [1, 1]}, "no type for each of 281 tokens"),

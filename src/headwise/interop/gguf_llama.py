@@ -36,7 +36,7 @@ HF_NAMES = {  # pattern of GGUF modules -> Hugging Face module
     r"blk\.(\d+)\.ffn_(gate|up|down)": r"model.layers.\1.mlp.\2_proj",
 }
 SPECIAL_NAMES = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}
-NORMAL, CONTROL, USER_DEFINED = 1, 3, 4  # types of tokens; the last two are not made by merges
+NORMAL, CONTROL, USER_DEFINED = 1, 3, 4  # types of tokens; the last two are no results of merges
 
 
 def read_gguf(path: Path) -> ImportedModel:
@@ -166,7 +166,7 @@ def build_tokenizer_json(file: GgufFile) -> dict[str, Any]:
     except UserError:
         raise
     except Exception as error:  # the library has no class of its own for pieces and merges that do not fit together
-        reason = " ".join(str(error).split())[:200]
+        reason = "".join(letter if letter.isprintable() else " " for letter in str(error)[:200])
         raise UserError(f"{file.path}: its tokeniser cannot be read ({reason}); convert the model anew") from None
 
 
@@ -174,7 +174,7 @@ def _build_bpe(file: GgufFile) -> dict[str, Any]:
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
     pieces = file.get_texts("tokenizer.ggml.tokens")
-    merges = [(left, right) for left, _, right in (m.partition(" ") for m in file.get_texts("tokenizer.ggml.merges"))]
+    merges = [_split_merge(file, merge) for merge in file.get_texts("tokenizer.ggml.merges")]
     engine = Tokenizer(models.BPE({piece: number for number, piece in enumerate(pieces)}, merges))
     engine.pre_tokenizer = pre_tokenizers.Sequence(_build_pre_tokenizers(file))
     engine.decoder = decoders.ByteLevel()
@@ -188,6 +188,13 @@ def _build_bpe(file: GgufFile) -> dict[str, Any]:
         engine.post_processor = processors.TemplateProcessing(single=f"{bos} $A", special_tokens=[(bos, bos_id)])
     data: dict[str, Any] = json.loads(engine.to_str())
     return data
+
+
+def _split_merge(file: GgufFile, merge: str) -> tuple[str, str]:
+    left, space, right = merge.partition(" ")
+    if not (left and space and right) or " " in right:
+        raise UserError(f"{file.path}: tokenizer.ggml.merges has {merge!r:.50}, no two pieces; convert the model anew")
+    return left, right
 
 
 def _read_token_types(file: GgufFile, count: int) -> np.ndarray:

@@ -49,7 +49,9 @@ IGNORED_SETTINGS = {
 }  # fmt: skip
 STACK_SETTINGS = {"depth", "layers", "shared", "encoder", "decoder"}
 SIDES = ("encoder", "decoder")
-NO_ARCHITECTURE = "model.kind: transformers has no '{kind}' to {task}, so the run cannot be exported to it"
+NO_ARCHITECTURE = (
+    "model.kind: transformers has no '{kind}' to {task}, so the run cannot be exported; train another kind"
+)
 MAX_LENGTH = 1024  # limit in generation_config.json
 GENERATION_IDS = tuple(
     f"{name}_token_id" for name in ("bos", "eos", "pad", "decoder_start", "forced_bos", "forced_eos")
@@ -149,7 +151,7 @@ def choose_problem_type(task: str, function: str, labels: Collection[str]) -> di
     if task == "regress":
         return {"problem_type": "regression"}
     if task in ("classify", "classify-images") and function == "softmax" and len(labels) == 1:
-        raise UserError("transformers would take a classifier of one label for yes and no; train it with two labels")
+        raise UserError("labels: transformers reads a classifier of one label as yes or no; train it with two labels")
     return {"problem_type": "multi_label_classification"} if function == "sigmoid" and len(labels) > 1 else {}
 
 
