@@ -6,7 +6,6 @@ Both sides run in float64; `generate` itself casts logits to float32, as we do.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from headwise.text import BOS, EOS
 logging.disable_progress_bar()
 logging.set_verbosity_error()
 VOCAB = 37
-STEPS = 14  # most new tokens
+STEPS = 12  # most new tokens
 PROMPTS = 34  # of each architecture, of two lengths
 DECODER = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 44,
@@ -106,9 +105,11 @@ class Pair:
     def special_tokens(self) -> dict[str, int]:
         config = self.theirs.config
         start = {"decoder_start_token_id": config.decoder_start_token_id} if self.is_encoder_decoder else {}
-        bos = {"forced_bos_token_id": 0} if self.name == "bart" else {}
+        forced = {"forced_bos_token_id": 0} if self.name == "bart" else {}
+        if self.name in ("bart", "marian"):
+            forced["forced_eos_token_id"] = config.eos_token_id
         pad = config.pad_token_id if config.pad_token_id is not None else 0
-        return {"eos_token_id": config.eos_token_id, "pad_token_id": pad, **start, **bos}
+        return {"eos_token_id": config.eos_token_id, "pad_token_id": pad, **start, **forced}
 
     def config(self, settings: dict[str, Any]) -> DecodeConfig:
         values = {**self.special_tokens(), "max_new_tokens": STEPS, **settings}
@@ -128,10 +129,14 @@ def create(name: str, **settings: Any) -> Any:
     settings = {"bos_token_id": settings["eos_token_id"], **sizes, **settings}
     if name == "bart":
         settings["decoder_start_token_id"] = settings["eos_token_id"]
+    if name in ("bart", "marian"):
+        settings["forced_eos_token_id"] = settings["eos_token_id"]
     theirs = getattr(transformers, model)(getattr(transformers, config)(vocab_size=VOCAB, **settings)).eval()
     with torch.no_grad():
-        for weight in theirs.parameters():
+        for weight in filter(lambda weight: weight.requires_grad, theirs.parameters()):  # sinusoids stay sinusoids
             weight.add_(0.25 * torch.randn_like(weight))  # outputs that vary, with logits far enough apart
+        if name == "marian":  # which would end too rarely
+            theirs.final_logits_bias[:, settings["eos_token_id"]] = 1.5
     return theirs
 
 
@@ -192,6 +197,53 @@ def test_tokens_are_those_of_generate(pair: Pair, search: str) -> None:
         assert [pair.order[list(hypothesis.ids)].tolist() for hypothesis in hypotheses] == expected
         if nbest > 1:
             scores = [hypothesis.score for hypothesis in hypotheses]
-            assert scores == pytest.approx(theirs.sequences_scores.tolist(), abs=1e-5)
+            assert scores == pytest.approx(theirs.sequences_scores.tolist(), rel=2e-6, abs=2e-6)
         outputs += expected
-    assert len({len(output) for output in outputs}) > 1  # some of them end before the maximum length
+    assert search != "beams-4" or len({len(output) for output in outputs}) > 3  # hypotheses end at many lengths
+
+
+PROCESSORS: dict[str, dict[str, Any]] = {
+    "penalties": {"repetition_penalty": 1.7, "encoder_repetition_penalty": 1.5},
+    "ngrams": {"no_repeat_ngram_size": 2, "encoder_no_repeat_ngram_size": 3, "bad_words_ids": [[12], [14, 15], [7, 8]]},
+    "lengths": {"min_new_tokens": 5, "suppress_tokens": [8, 21], "begin_suppress_tokens": [9, 30, 31]},
+    "total-lengths": {"min_length": 11, "repetition_penalty": 0.8},
+    "sampling": {"do_sample": True, "temperature": 1.6, "top_k": 12, "top_p": 0.9, "min_p": 0.02, "typical_p": 0.85},
+    "nucleus": {"do_sample": True, "temperature": 0.7, "top_k": 0, "top_p": 0.8, "repetition_penalty": 1.2},
+    "typical": {"do_sample": True, "top_k": 0, "typical_p": 0.6, "renormalize_logits": True},
+    "min-p": {"do_sample": True, "top_k": 0, "min_p": 0.1, "no_repeat_ngram_size": 1},
+}
+
+
+def process_their_way(pair: Pair, prompts: list[list[int]], settings: dict[str, Any]) -> tuple[Tensor, list[Tensor]]:
+    """A greedy output of theirs, and at each of its steps the scores after all of their processors."""
+    greedy = pair.generate(prompts, {}, output_logits=True)
+    config = GenerationConfig(**{**pair.special_tokens(), "max_new_tokens": STEPS, **settings})
+    config.update(**config._get_default_generation_params(), defaults_only=True, allow_custom_entries=True)
+    ids, sequences = pair.inputs(prompts), greedy.sequences
+    before = 1 if pair.is_encoder_decoder else ids.shape[1]
+    config.max_length = before + STEPS
+    config._eos_token_tensor = torch.tensor([pair.theirs.config.eos_token_id])
+    processors = pair.theirs._get_logits_processor(config, before, ids, device="cpu", model_kwargs={})
+    scores = [processors(sequences[:, : before + n], x.float()) for n, x in enumerate(greedy.logits)]
+    return sequences[:, pair.skipped if pair.is_encoder_decoder else before :], scores[pair.name == "bart" :]
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+@torch.inference_mode()
+def test_distributions_after_all_processors_are_those_of_generate(pair: Pair, name: str) -> None:
+    """Along a greedy output of theirs, until the first row ends."""
+    settings, prompts = PROCESSORS[name], pair.batches()[0][:6]
+    written, expected = process_their_way(pair, prompts, settings)
+    model, config = pair.imported.model, pair.config(settings)
+    request = Request(prompts, config, torch.device("cpu"))
+    stepper, tokens = Stepper(model, request), request.build_first_tokens(model)
+    state = model.start(request.build_inputs(model))
+    ours = sorted(pair.imported.words.source.back)  # ids that have a row of their own
+    alive = torch.ones(len(prompts), dtype=torch.bool)
+    for step, scores in enumerate(expected):
+        log_probs, state = stepper(tokens, state, step)
+        probabilities = next_token_probabilities(log_probs, config)
+        theirs = scores.double().softmax(-1)[:, pair.order[ours]]
+        torch.testing.assert_close(probabilities[alive][:, ours], theirs[alive], rtol=0, atol=1e-6)
+        alive &= written[:, step] != pair.theirs.config.eos_token_id
+        tokens = torch.tensor([pair.to_our_id(token) for token in written[:, step].tolist()])
