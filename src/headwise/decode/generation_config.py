@@ -45,7 +45,7 @@ NEUTRAL = {
 
 
 def from_generation_config(values: Mapping[str, Any], to_our_id: Callable[[int], int] = int) -> dict[str, Any]:
-    """The settings of `[decode]` that search as `generate` does with these values.
+    """The settings of `[decode]` of a generation config: those that search as `generate` does with these values.
 
     Keys that are not given have the defaults of `generate`, except for the maximum length, which stays that of
     `[decode]`. `to_our_id` maps token ids of the folder to those of the imported model. Null is ignored; a key that
