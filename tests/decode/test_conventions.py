@@ -1,8 +1,10 @@
 """The convention of `generate`, against plain Python; and what the two conventions do at the same settings."""
 
 import math
+import tomllib
 
 import pytest
+import tomli_w
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -79,7 +81,7 @@ def test_the_search_of_generate_is_beam_search_with_a_pool(table_model, seed, be
 
 
 def test_the_three_meanings_of_early_stopping(markov_model):
-    """An empty output and 3 fill the pool; the mean log P of 4 5 is better, that of 4 5 6 worse, of 4 5 6 6 6 ... best."""
+    """The empty output and 3 fill the pool. The mean log P of 4 5 is better, of 4 5 6 worse, of 4 5 6 6 6 ... best."""
     chain = {
         1: {END: 0.5, 3: 0.24, 4: 0.26},
         3: {END: 0.9, 4: 0.1},
@@ -238,3 +240,18 @@ def test_a_generation_config_becomes_settings():
 def test_generation_settings_that_would_change_outputs_are_refused(values, message):
     with pytest.raises(UserError, match=message):
         from_generation_config(values)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        DecodeConfig(),
+        DecodeConfig(
+            convention="generate", beams=4, early_stopping=False, bad_words_ids=[[3], [4, 5]], eos_token_ids=[7]
+        ),
+        DecodeConfig(forced_bos_token_id=5, early_stopping=True, temperature=1.0, min_p=0.1, typical_p=0.9),
+    ],
+)
+def test_settings_survive_a_file(config):
+    table = tomllib.loads(tomli_w.dumps(config.model_dump(mode="json")))
+    assert validate(DecodeConfig, table) == config

@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwise.decode.config import DecodeConfig
+from headwise.decode.config import NO_TOKEN, DecodeConfig
 from headwise.decode.driver import decode
-from headwise.decode.logits_processors import NO_TOKEN, forbid_ngrams, penalize_tokens
+from headwise.decode.logits_processors import forbid_ngrams, penalize_tokens
 from headwise.errors import UserError
 
 PASTS = st.lists(st.integers(4, 6), min_size=0, max_size=12)

@@ -79,7 +79,7 @@ def one_thread():
         yield
 
 
-@pytest.mark.parametrize("config", SEARCHES, ids=lambda config: config.search + "-rules" * config.processes_logits)
+@pytest.mark.parametrize("config", SEARCHES, ids=lambda config: config.search + "-processors" * config.processes_logits)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_prompt_does_not_depend_on_the_others(family, config):
     model = build_model(family)

@@ -136,11 +136,10 @@ class BeamSearch:
     def hypotheses(self) -> list[list[Hypothesis]]:
         """The best finished hypotheses of each source, best first."""
         hypotheses: list[list[Hypothesis]] = [[] for _ in range(self.count)]
-        ends = set(self.stepper.ends.tolist())
         for sources, ids, log_probs in self.finished:
             length = self.forced + ids.shape[1]
             for source, path, log_prob in zip(sources.tolist(), ids.tolist(), log_probs.tolist(), strict=True):
-                path = path[:-1] if path[-1] in ends else path
+                path = path[:-1] if path[-1] in self.stepper.ends else path
                 scored = score_hypothesis(path, log_prob, self.alpha, length, self.convention.length_penalty)
                 hypotheses[source].append(scored)
         return [rank_hypotheses(candidates, self.nbest) for candidates in hypotheses]

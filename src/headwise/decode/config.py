@@ -10,6 +10,7 @@ from headwise.config.base import Config
 from headwise.decode.conventions import CONVENTIONS, Convention
 
 TokenId = Annotated[int, Field(ge=0)]
+NO_TOKEN = -1  # of keys that name one token: none
 
 
 class DecodeConfig(Config):
@@ -76,12 +77,16 @@ class DecodeConfig(Config):
     begin_suppress_tokens: tuple[TokenId, ...] = Field(
         default=(), description="tokens that are not generated first, or second if the first is forced"
     )
-    forced_bos_token_id: TokenId | None = Field(default=None, description="first token of an output without prompt")
-    forced_eos_token_id: TokenId | None = Field(default=None, description="last token of an output of maximum length")
+    forced_bos_token_id: int = Field(
+        default=NO_TOKEN, ge=NO_TOKEN, description="first token of an output without prompt; -1: any"
+    )
+    forced_eos_token_id: int = Field(
+        default=NO_TOKEN, ge=NO_TOKEN, description="last token of an output of maximum length; -1: any"
+    )
     renormalize_logits: bool = Field(default=False, description="make log P of the tokens left sum to 1 again")
     eos_token_ids: tuple[TokenId, ...] = Field(default=(), description="further tokens that end an output, as EOS does")
-    decoder_start_token_id: TokenId | None = Field(
-        default=None, description="id of the decoder start in the history of repetitions, if not the model's own"
+    decoder_start_token_id: int = Field(
+        default=NO_TOKEN, ge=NO_TOKEN, description="id of BOS or the decoder start in the history; -1: the model's own"
     )
 
     replace_unknown: bool = Field(default=False, description="replace unknown words by the source words they attend to")

@@ -48,7 +48,7 @@ def decode(
     if isinstance(model, Engine):
         if config.processes_logits:
             raise UserError(
-                "decode: this engine has no stop strings, minimum length or repetition penalties; use another"
+                "decode: this engine has no logits processors, early stopping or convention 'generate'; use another"
             )
         return model.decode(sources, config)
     outputs: list[list[Hypothesis]] = [[] for _ in sources]

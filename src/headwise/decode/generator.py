@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from headwise.decode.config import DecodeConfig
-from headwise.decode.logits_processors import NO_TOKEN, Rows, build_processors
+from headwise.decode.config import NO_TOKEN, DecodeConfig
+from headwise.decode.logits_processors import Rows, build_processors
 from headwise.errors import UserError
 from headwise.text import BOS, EOS, PAD
 from headwise.text.base import Tokeniser
@@ -84,7 +84,8 @@ class Request:
 
     def compute_limits(self, model: Generator) -> list[int]:
         """The maximum length of each output."""
-        limits = [self.config.limit(source_length(source)) - self.count_forced(model) for source in self.sources]
+        forced = self.count_forced(model)
+        limits = [max(1, self.config.limit(source_length(source)) - forced) for source in self.sources]
         if model.max_length:
             positions = [model.max_length - len(self._build_prompt(model, source)) for source in self.sources]
             limits = [min(pair) for pair in zip(limits, positions, strict=True)]
@@ -114,7 +115,7 @@ class Request:
         if self.config.conventions.counts_start:
             rows = [[*get_decoder_opening(model), *self._build_prompt(model, source)] for source in self.sources]
             start = self.config.decoder_start_token_id
-            if start is not None:
+            if start != NO_TOKEN:
                 rows = [[start, *row[1:]] if row[:1] == [model.start_id] else row for row in rows]
         else:
             rows = [list(source) if model.continues else [] for source in self.sources]
@@ -189,7 +190,7 @@ class Stepper:
     def __init__(self, model: Generator, request: Request):
         config, convention, device = request.config, request.config.conventions, request.device
         self.model = model
-        self.ends = torch.tensor([model.end_id, *config.eos_token_ids], device=device)
+        self.ends = [model.end_id, *config.eos_token_ids]
         special = () if convention.generates_special else {PAD, BOS, model.start_id} - {model.end_id}
         self.choices = model.vocab - len(special)
         limits = request.compute_limits(model)
@@ -223,7 +224,9 @@ class Stepper:
 
     def find_ended(self, tokens: Tensor, limits: Tensor, done: int) -> Tensor:
         """Which of the tokens end an output after `done` others: EOS, and all where outputs are cut at `limits`."""
-        ended = (tokens[..., None] == self.ends).any(-1)
+        ended = tokens == self.ends[0]
+        for end in self.ends[1:]:
+            ended |= tokens == end
         return ended | (limits <= done + 1) if self.cuts_at_limit else ended
 
     def select(self, rows: Tensor) -> None:

@@ -14,17 +14,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from headwise.decode.config import DecodeConfig
+from headwise.decode.config import NO_TOKEN, DecodeConfig
 from headwise.errors import UserError
 from headwise.text import BOS, PAD
 from headwise.text.base import Tokeniser
 
-NO_TOKEN = -1  # padding of histories and sources, which is no id
-
 
 @dataclass(frozen=True)
 class Rows:
-    """What logits processors know of the rows of a batch."""
+    """What logits processors know of the rows of a batch. Padding is `NO_TOKEN`."""
 
     history: Tensor  # (R, L)
     sources: Tensor  # (R, S) the source or prompt, padded on the left
@@ -82,8 +80,8 @@ def build_processors(
             if words not in {(token,) for token in ends}
         ),
         end_not_before(config, ends) if config.min_length or config.min_total_length else None,
-        force_first(config.forced_bos_token_id) if config.forced_bos_token_id is not None else None,
-        force_last(config.forced_eos_token_id) if config.forced_eos_token_id is not None else None,
+        force_first(config.forced_bos_token_id) if config.forced_bos_token_id != NO_TOKEN else None,
+        force_last(config.forced_eos_token_id) if config.forced_eos_token_id != NO_TOKEN else None,
         suppress(config.suppress_tokens, device) if config.suppress_tokens else None,
         suppress_first(config, device) if config.begin_suppress_tokens else None,
         end_after_stop(tokeniser, config.stop, end) if tokeniser and config.stop else None,
@@ -100,10 +98,10 @@ def check_token_ids(config: DecodeConfig, vocab: int, end: int) -> None:
         "bad_words_ids": [token for words in config.bad_words_ids for token in words],
         "suppress_tokens": config.suppress_tokens,
         "begin_suppress_tokens": config.begin_suppress_tokens,
-        "forced_bos_token_id": [config.forced_bos_token_id or 0],
-        "forced_eos_token_id": [config.forced_eos_token_id or 0],
+        "forced_bos_token_id": [config.forced_bos_token_id],
+        "forced_eos_token_id": [config.forced_eos_token_id],
         "eos_token_ids": config.eos_token_ids,
-        "decoder_start_token_id": [config.decoder_start_token_id or 0],
+        "decoder_start_token_id": [config.decoder_start_token_id],
     }
     for key, ids in named.items():
         if max(ids, default=0) >= vocab:
@@ -155,12 +153,13 @@ def suppress(tokens: Sequence[int], device: torch.device) -> LogitsProcessor:
 def suppress_first(config: DecodeConfig, device: torch.device) -> LogitsProcessor:
     """Tokens that are not generated first; or second, where the first token is forced."""
     ids = torch.tensor(config.begin_suppress_tokens, device=device)
-    forces = config.forced_bos_token_id is not None
+    forces = config.forced_bos_token_id != NO_TOKEN
 
     def process(scores: Tensor, rows: Rows) -> Tensor:
         if rows.done > forces:
             return scores
-        begins = (rows.done == (forces & (rows.prompt_lengths == 1)))[:, None]
+        first = (rows.prompt_lengths == 1).long() * forces  # (R,) 1 where the token before it is forced
+        begins = (first == rows.done)[:, None]
         return torch.where(begins, scores.index_fill(1, ids, -torch.inf), scores)
 
     return process

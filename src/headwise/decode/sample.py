@@ -102,8 +102,8 @@ def keep_typical(log_probs: Tensor, mass: float) -> Tensor:
     distance, order = (log_probs + entropy).abs().sort(-1)
     cumulative = log_probs.gather(1, order).exp().cumsum(-1)
     last = (cumulative < mass).sum(1, keepdim=True).clamp(max=log_probs.shape[1] - 1)
-    atypical = (distance > distance.gather(1, last)).scatter(1, order, distance > distance.gather(1, last))
-    return log_probs.masked_fill(atypical, -torch.inf)
+    atypical = distance > distance.gather(1, last)
+    return log_probs.masked_fill(atypical.scatter(1, order, atypical), -torch.inf)
 
 
 def next_token_probabilities(log_probs: Tensor, config: DecodeConfig) -> Tensor:
