@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from headwise.text import BOS, EOS
 logging.disable_progress_bar()
 logging.set_verbosity_error()
 VOCAB = 37
-STEPS = 12  # most new tokens
+STEPS = 10  # most new tokens
 PROMPTS = 34  # of each architecture, of two lengths
 DECODER = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 44,
@@ -97,7 +98,7 @@ class Pair:
 
     def generate(self, prompts: list[list[int]], settings: dict[str, Any], **more: Any) -> Any:
         ids = self.inputs(prompts)
-        config = GenerationConfig(**self.special_tokens(), max_new_tokens=STEPS, **settings)
+        config = GenerationConfig(**{**self.special_tokens(), "max_new_tokens": STEPS, **settings})
         return self.theirs.generate(
             ids, attention_mask=torch.ones_like(ids), generation_config=config, return_dict_in_generate=True, **more
         )
@@ -200,6 +201,18 @@ def test_tokens_are_those_of_generate(pair: Pair, search: str) -> None:
             assert scores == pytest.approx(theirs.sequences_scores.tolist(), rel=2e-6, abs=2e-6)
         outputs += expected
     assert search != "beams-4" or len({len(output) for output in outputs}) > 3  # hypotheses end at many lengths
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+@torch.inference_mode()
+def test_several_end_tokens_end_as_in_generate(pair: Pair, beams: int) -> None:
+    prompts, ends = pair.batches()[0][:6], [pair.theirs.config.eos_token_id, *range(10, 20)]
+    settings = {"num_beams": beams, "num_return_sequences": beams, "eos_token_id": ends, "early_stopping": "never"}
+    sequences = pair.generate(prompts, settings).sequences
+    before = pair.skipped or pair.inputs(prompts).shape[1]
+    expected = [list(takewhile(lambda token: token not in ends, row)) for row in sequences[:, before:].tolist()]
+    outputs = decode(pair.imported.model, prompts, pair.config(settings))
+    assert [pair.order[list(hypothesis.ids)].tolist() for nbest in outputs for hypothesis in nbest] == expected
 
 
 PROCESSORS: dict[str, dict[str, Any]] = {
