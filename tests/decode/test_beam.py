@@ -5,14 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwise.decode.config import DecodeConfig
+from headwise.decode.conventions import gnmt_length_penalty
 from headwise.decode.driver import decode
-from headwise.decode.hypothesis import length_penalty
 
 END = 2
 
 
 def by_score(sentences, alpha):
-    scored = [(log_prob / length_penalty(len(ids) + 1, alpha), ids, log_prob) for ids, log_prob in sentences]
+    scored = [(log_prob / gnmt_length_penalty(len(ids) + 1, alpha), ids, log_prob) for ids, log_prob in sentences]
     return sorted(scored, reverse=True)
 
 

@@ -13,7 +13,7 @@ SEARCHES = [
     DecodeConfig(max_length=8, beams=3, nbest=2),
     DecodeConfig(max_length=8, temperature=1.2, top_k=4, nbest=2),
     DecodeConfig(max_extra=2, max_ratio=1.5, temperature=1.0, top_p=0.9),
-    DecodeConfig(max_extra=2, max_ratio=1.5, min_length=4, no_repeat_ngram=2, repetition_penalty=1.3),
+    DecodeConfig(max_extra=2, max_ratio=1.5, min_length=4, no_repeat_ngram_size=2, repetition_penalty=1.3),
 ]
 
 
@@ -68,7 +68,7 @@ def test_settings_that_an_engine_lacks_are_refused():
             return [[] for _ in sources]
 
     assert decode(Other(), [[3]]) == [[]]
-    for setting in ({"no_repeat_ngram": 2}, {"min_length": 3}, {"repetition_penalty": 1.2}, {"stop": ["a"]}):
+    for setting in ({"no_repeat_ngram_size": 2}, {"min_length": 3}, {"repetition_penalty": 1.2}, {"stop": ["a"]}):
         with pytest.raises(UserError, match="this engine has no"):
             decode(Other(), [[3]], DecodeConfig(**setting))
 

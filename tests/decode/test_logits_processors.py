@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwise.decode.config import DecodeConfig
+from headwise.decode.config import NO_TOKEN, DecodeConfig
 from headwise.decode.driver import decode
-from headwise.decode.logits_processors import forbid_repeats, penalize_repeats
+from headwise.decode.logits_processors import forbid_ngrams, penalize_tokens
 from headwise.errors import UserError
 
 PASTS = st.lists(st.integers(4, 6), min_size=0, max_size=12)
@@ -19,9 +19,9 @@ def test_ngram_blocking_forbids_tokens_that_complete_a_repeated_ngram(past, size
     grams = [tuple(past[start : start + size]) for start in range(len(past) - size + 1)]
     last = tuple(past[len(past) - size + 1 :]) if len(past) >= size - 1 else None
     banned = [last is not None and (*last, token) in grams for token in range(4, 7)]
-    log_probs = torch.zeros(1, 7)
-    forbid_repeats(log_probs, torch.tensor([[0] * padding + past], dtype=torch.long), size)
-    assert log_probs.isinf()[0, 4:].tolist() == banned and not log_probs[0, 1:4].any()
+    history = torch.tensor([[NO_TOKEN] * padding + past], dtype=torch.long)
+    log_probs = forbid_ngrams(torch.zeros(1, 7), history, history, size)
+    assert log_probs.isinf()[0, 4:].tolist() == banned and not log_probs[0, :4].any()
 
 
 @settings(deadline=None, max_examples=30)
@@ -29,7 +29,10 @@ def test_ngram_blocking_forbids_tokens_that_complete_a_repeated_ngram(past, size
 def test_the_repetition_penalty_is_applied_once_per_token(past, padding):
     logits = torch.tensor([[9.0, 1.0, -2.0, 0.5, 2.0, -1.0, 0.0]])
     expected = [x if token not in past else x / 2 if x > 0 else x * 2 for token, x in enumerate(logits[0].tolist())]
-    assert penalize_repeats(logits, torch.tensor([[0] * padding + past], dtype=torch.long), 2.0)[0].tolist() == expected
+    assert (
+        penalize_tokens(logits, torch.tensor([[NO_TOKEN] * padding + past], dtype=torch.long), 2.0)[0].tolist()
+        == expected
+    )
 
 
 @settings(deadline=None, max_examples=20)
@@ -37,7 +40,9 @@ def test_the_repetition_penalty_is_applied_once_per_token(past, padding):
 def test_no_output_repeats_an_ngram(table_model, seed, beams, size):
     model = table_model(vocab=30, seed=seed, spread=1.0)
     model.table[:, 2] -= 5  # ends are rare
-    (hypotheses,) = decode(model, [[3]], DecodeConfig(max_length=15, beams=beams, nbest=beams, no_repeat_ngram=size))
+    (hypotheses,) = decode(
+        model, [[3]], DecodeConfig(max_length=15, beams=beams, nbest=beams, no_repeat_ngram_size=size)
+    )
     for hypothesis in hypotheses:
         grams = [hypothesis.ids[start : start + size] for start in range(len(hypothesis.ids) - size + 1)]
         assert len(set(grams)) == len(grams)

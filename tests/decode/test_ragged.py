@@ -25,7 +25,7 @@ SEARCHES = [
     DecodeConfig(max_length=8),
     DecodeConfig(max_length=6, beams=3, nbest=2),
     DecodeConfig(max_length=8, temperature=1.0, top_p=0.95, nbest=2),
-    DecodeConfig(max_length=8, repetition_penalty=1.4, no_repeat_ngram=2, min_length=5),
+    DecodeConfig(max_length=8, repetition_penalty=1.4, no_repeat_ngram_size=2, min_length=5),
 ]
 POSITIONS = ["sinusoid", {"kind": "learned", "max_length": 24}, "rotary", "alibi", "t5", "shaw"]
 RECURRENT = ["lstm", "gru", "rnn"]
@@ -79,7 +79,7 @@ def one_thread():
         yield
 
 
-@pytest.mark.parametrize("config", SEARCHES, ids=lambda config: config.search + "-rules" * config.needs_history)
+@pytest.mark.parametrize("config", SEARCHES, ids=lambda config: config.search + "-processors" * config.processes_logits)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_prompt_does_not_depend_on_the_others(family, config):
     model = build_model(family)

@@ -99,7 +99,7 @@ def generate(
     stops = [_unescape(text) for text in stop or ()] or (["\n"] if shots else None)
     options = {
         "top_k": top_k, "top_p": top_p, "seed": seed, "min_length": min_length, "stop": stops,
-        "repetition_penalty": repetition_penalty, "no_repeat_ngram": no_repeat, "context": context,
+        "repetition_penalty": repetition_penalty, "no_repeat_ngram_size": no_repeat, "context": context,
     }  # fmt: skip
     settings: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     settings |= {"beams": 1, "nbest": samples, "max_ratio": 0, "max_extra": length, "max_length": length}

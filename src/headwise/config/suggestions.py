@@ -118,7 +118,7 @@ ROWS = (
     ("top_k sampling_topk", "decode.top_k"),
     ("top_p sampling_topp", "decode.top_p"),
     ("repetition_penalty", "decode.repetition_penalty"),
-    ("no_repeat_ngram_size", "decode.no_repeat_ngram"),
+    ("no_repeat_ngram_size", "decode.no_repeat_ngram_size"),
     ("stop_strings stop_sequences", "decode.stop"),
 )
 SUGGESTED_KEYS: dict[str, tuple[str, ...]] = {

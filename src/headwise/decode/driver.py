@@ -46,9 +46,9 @@ def decode(
     others in its batch. `tokeniser`, of the outputs, is needed for stop strings only.
     """
     if isinstance(model, Engine):
-        if config.needs_history:
+        if config.processes_logits:
             raise UserError(
-                "decode: this engine has no stop strings, minimum length or repetition penalties; use another"
+                "decode: this engine has no logits processors, early stopping or convention 'generate'; use another"
             )
         return model.decode(sources, config)
     outputs: list[list[Hypothesis]] = [[] for _ in sources]
@@ -103,7 +103,7 @@ def stream(
 
 @torch.inference_mode()
 def _stream_tokens(model: Generator, request: Request, inputs: Tensor, pick: PickToken) -> Iterator[int]:
-    stepper = Stepper(model, request)
+    stepper, ends = Stepper(model, request), {model.end_id, *request.config.eos_token_ids}
     row = torch.zeros(1, dtype=torch.long, device=request.device)
     token = request.build_first_tokens(model)
     with eval_mode(model):
@@ -113,7 +113,7 @@ def _stream_tokens(model: Generator, request: Request, inputs: Tensor, pick: Pic
         with eval_mode(model), use_threads(count):
             log_probs, state = stepper(token, state, step)
             token = pick(log_probs, step, row)[1]
-        if int(token) == model.end_id:
+        if int(token) in ends:
             return
         yield int(token)
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from headwise.decode.config import DecodeConfig
-from headwise.decode.logits_processors import HistoryProcessors, LogitsProcessors
+from headwise.decode.config import NO_TOKEN, DecodeConfig
+from headwise.decode.logits_processors import Rows, build_processors
 from headwise.errors import UserError
 from headwise.text import BOS, EOS, PAD
 from headwise.text.base import Tokeniser
@@ -84,17 +84,58 @@ class Request:
 
     def compute_limits(self, model: Generator) -> list[int]:
         """The maximum length of each output."""
-        limits = [self.config.limit(source_length(source)) for source in self.sources]
-        if not model.max_length:
-            return limits
-        positions = [model.max_length - len(self._build_prompt(model, source)) for source in self.sources]
-        return [min(pair) for pair in zip(limits, positions, strict=True)]
+        forced = self.count_forced(model)
+        limits = [max(1, self.config.limit(source_length(source)) - forced) for source in self.sources]
+        if model.max_length:
+            positions = [model.max_length - len(self._build_prompt(model, source)) for source in self.sources]
+            limits = [min(pair) for pair in zip(limits, positions, strict=True)]
+        if self.config.max_total_length:
+            free = [self.config.max_total_length - length for length in self.count_prompts(model)]
+            if min(free) < 1:
+                raise UserError(
+                    f"decode.max_total_length: {self.config.max_total_length} leaves no room for an output after a "
+                    f"prompt of {max(self.count_prompts(model))} tokens; raise it"
+                )
+            limits = [min(pair) for pair in zip(limits, free, strict=True)]
+        return limits
+
+    def count_prompts(self, model: Generator) -> list[int]:
+        """The number of tokens before the first generated one of each source, BOS included."""
+        opening = get_decoder_opening(model)
+        return [len(self._build_prompt(model, source)) + len(opening) for source in self.sources]
+
+    def count_forced(self, model: Generator) -> int:
+        """How many tokens of the decoder's prompt count as generated: those after the first, where the convention is
+        that of `generate`, whose BART generates its BOS."""
+        return len(get_decoder_opening(model)) if self.config.conventions.counts_start else 0
 
     def build_history(self, model: Generator) -> Tensor:
-        """The prompts of a language model, (R, P), padded on the left; (R, 0) for an encoder-decoder."""
-        rows = [torch.tensor(source if model.continues else (), dtype=torch.long) for source in self.sources]
-        padded = pad_sequence(rows, batch_first=True, padding_value=PAD, padding_side="left")
-        return padded.repeat_interleave(self.config.rows, 0).to(self.device)  # (B, P) -> (R, P)
+        """The tokens before the first generated one that logits processors see, (R, P), padded on the left: prompts;
+        and, where the convention counts them, BOS or the decoder start."""
+        if self.config.conventions.counts_start:
+            rows = [[*get_decoder_opening(model), *self._build_prompt(model, source)] for source in self.sources]
+            start = self.config.decoder_start_token_id
+            if start != NO_TOKEN:
+                rows = [[start, *row[1:]] if row[:1] == [model.start_id] else row for row in rows]
+        else:
+            rows = [list(source) if model.continues else [] for source in self.sources]
+        return self._repeat_rows(rows)
+
+    def build_sources(self, model: Generator) -> Tensor:
+        """The sources or prompts that logits processors see, (R, S), padded on the left; of images none."""
+        rows = [[] if isinstance(source, Tensor) else list(source) for source in self.sources]
+        if self.config.conventions.counts_start:
+            if model.continues:
+                return self.build_history(model)
+            opening = get_opening(getattr(model, "encoder", None))
+            rows = [[*opening, *row, EOS] for row in rows]
+        return self._repeat_rows(rows)
+
+    def _repeat_rows(self, rows: list[list[int]]) -> Tensor:
+        """Lists of tokens -> (R, L), padded on the left, `config.rows` times each."""
+        tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
+        padded = pad_sequence(tensors, batch_first=True, padding_value=NO_TOKEN, padding_side="left")
+        return padded.repeat_interleave(self.config.rows, 0).to(self.device)  # (B, L) -> (R, L)
 
     def build_inputs(self, model: Generator) -> Tensor:
         """The inputs of `start`, padded on the right: sources with EOS, (B, S); for a language model the prompts
@@ -126,51 +167,71 @@ class Request:
         return torch.tensor(last, device=self.device).repeat_interleave(self.config.rows)  # (B,) -> (R,)
 
 
-class Stepper:
-    """One decoding step: log P of the next tokens after the logits processors. PAD and BOS are never generated, and
-    EOS is forced at the maximum length.
+def get_opening(side: Any) -> list[int]:
+    """The token that an encoder or decoder reads before every text, in a list; empty without one."""
+    opening = getattr(side, "opening", None)
+    return [] if opening is None else [opening]
 
-    Constraints set log P to -inf and do not renormalise, so the other values remain the model's log P: every hypothesis
-    is a complete sequence with EOS, and hypotheses are comparable however they ended. After a stop string EOS has
-    log P = 0. A repetition penalty changes the distribution itself.
+
+def get_decoder_opening(model: Generator) -> list[int]:
+    """The tokens that the decoder of an encoder-decoder reads before the start token: of BART one, else none."""
+    return [] if model.continues else get_opening(getattr(model, "decoder", None))
+
+
+class Stepper:
+    """One decoding step: log P of the next tokens after the logits processors.
+
+    By our own convention PAD and BOS are never generated, and EOS is forced at the maximum length. Constraints set
+    log P to -inf and do not renormalise, so the other values remain the model's log P: every hypothesis is a complete
+    sequence with EOS, and hypotheses are comparable however they ended. Forced tokens, and EOS after a stop string,
+    have log P = 0. A repetition penalty changes the distribution itself.
     """
 
     def __init__(self, model: Generator, request: Request):
+        config, convention, device = request.config, request.config.conventions, request.device
         self.model = model
-        never = sorted({PAD, BOS, model.start_id} - {model.end_id})
-        self.never = torch.tensor(never, device=request.device)
-        self.choices = model.vocab - len(never)
+        self.ends = [model.end_id, *config.eos_token_ids]
+        special = () if convention.generates_special else {PAD, BOS, model.start_id} - {model.end_id}
+        self.choices = model.vocab - len(special)
         limits = request.compute_limits(model)
-        due = torch.tensor(limits, device=request.device)
-        self.limits = due.repeat_interleave(request.config.rows)  # (B,) -> (R,)
-        self.first_limit = min(limits)
         self.longest = max(limits)
-        self.processors = LogitsProcessors()
-        if request.config.needs_history:
-            self.processors = HistoryProcessors(
-                request.config, request.build_history(model), model.end_id, request.tokeniser
-            )
+        self.steps = self.longest + convention.forces_eos  # of the longest row, EOS included
+        self.cuts_at_limit = not convention.forces_eos
+        self.processors = build_processors(config, model.vocab, model.start_id, model.end_id, device, request.tokeniser)
+        self.keeps_history = config.processes_logits
+        none = torch.empty(len(limits) * config.rows, 0, dtype=torch.long, device=device)
+        self.rows = Rows(
+            history=request.build_history(model) if self.keeps_history else none,
+            sources=request.build_sources(model) if config.reads_source else none,
+            prompt_lengths=self._per_row(request.count_prompts(model), request),
+            limits=self._per_row(limits, request),
+            first_limit=min(limits),
+            forced=request.count_forced(model),
+        )
+
+    @staticmethod
+    def _per_row(numbers: list[int], request: Request) -> Tensor:
+        return torch.tensor(numbers, device=request.device).repeat_interleave(request.config.rows)  # (B,) -> (R,)
 
     def __call__(self, tokens: Tensor, state: Any, done: int) -> tuple[Tensor, Any]:
         """Last tokens (R,) -> log P (R, V) of the token after `done` generated ones, and the new state."""
         logits, state = self.model.step(tokens, state)
-        logits = self.processors.process(logits, tokens, done)
-        # One fused pass: on CPU as fast as logsumexp, and the result is a new tensor that can be modified in place.
-        log_probs = logits.log_softmax(-1, dtype=torch.float32)
-        log_probs.index_fill_(1, self.never, -torch.inf)
-        if done >= self.first_limit:
-            due = self.limits <= done
-            end = log_probs[:, self.model.end_id].clone()
-            log_probs.masked_fill_(due[:, None], -torch.inf)
-            log_probs[:, self.model.end_id] = end
-        self.processors.finish(log_probs, self.limits, done)
-        return log_probs, state
+        scores = logits.float()
+        self.rows = self.rows.extend(tokens[:, None] if self.keeps_history and done else None, done)
+        for process in self.processors:
+            scores = process(scores, self.rows)
+        return scores, state
+
+    def find_ended(self, tokens: Tensor, limits: Tensor, done: int) -> Tensor:
+        """Which of the tokens end an output after `done` others: EOS, and all where outputs are cut at `limits`."""
+        ended = tokens == self.ends[0]
+        for end in self.ends[1:]:
+            ended |= tokens == end
+        return ended | (limits <= done + 1) if self.cuts_at_limit else ended
 
     def select(self, rows: Tensor) -> None:
         """Continue with these rows, in this order."""
-        self.processors.select(rows)
-        if len(rows) < len(self.limits):  # reordered rows belong to one source, with one limit
-            self.limits = self.limits[rows]
+        self.rows = self.rows.select(rows)
 
 
 def topk(scores: Tensor, count: int, block: int = 64) -> tuple[Tensor, Tensor]:

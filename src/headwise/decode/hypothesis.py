@@ -1,9 +1,11 @@
-"""Hypotheses of a search, their scores and the length penalty."""
+"""Hypotheses of a search, and their scores."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from headwise.decode.conventions import LengthPenalty, gnmt_length_penalty
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,18 +17,17 @@ class Hypothesis:
     log_prob: float
 
 
-def length_penalty(length: float, alpha: float) -> float:
-    """The length penalty ((5 + |Y|) / 6)^alpha of Wu et al. (2016), eq. 14; |Y| counts EOS.
-
-    >>> length_penalty(1, 0.6), length_penalty(7, 1.0)
-    (1.0, 2.0)
-    """
-    return float(((5 + length) / 6) ** alpha)
-
-
-def score_hypothesis(ids: Sequence[int], log_prob: float, alpha: float) -> Hypothesis:
-    """The hypothesis of `ids` (without EOS), given the log P of the sequence with EOS."""
-    return Hypothesis(tuple(ids), log_prob / length_penalty(len(ids) + 1, alpha), log_prob)
+def score_hypothesis(
+    ids: Sequence[int],
+    log_prob: float,
+    alpha: float,
+    length: int | None = None,
+    length_penalty: LengthPenalty = gnmt_length_penalty,
+) -> Hypothesis:
+    """The hypothesis of `ids` (without EOS), given the log P of the sequence with EOS. `length` is the number of
+    generated tokens; unless given, that of `ids` and EOS."""
+    generated = len(ids) + 1 if length is None else length
+    return Hypothesis(tuple(ids), log_prob / length_penalty(generated, alpha), log_prob)
 
 
 def rank_hypotheses(hypotheses: Sequence[Hypothesis], count: int) -> list[Hypothesis]:

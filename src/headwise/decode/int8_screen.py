@@ -82,7 +82,7 @@ class ScreenedHead(VocabularyHead):
 def prepare_for_cpu(model: Model, config: DecodeConfig, min_weights: int = MIN_WEIGHTS) -> Model:
     """A copy for fast decoding on a CPU with the same outputs: column-major weights, and a screened head if greedy."""
     copy = to_column_major(model)
-    return screen_head(copy, min_weights) if config.search == "greedy" and not config.needs_history else copy
+    return screen_head(copy, min_weights) if config.search == "greedy" and not config.processes_logits else copy
 
 
 def screen_head(model: Model, min_weights: int = MIN_WEIGHTS) -> Model:

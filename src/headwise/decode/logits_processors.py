@@ -1,89 +1,271 @@
-"""Logits processors: repetition penalty, n-gram blocking, minimum length, stop strings.
+"""Logits processors: penalties on repetitions, n-gram blocking, forced and suppressed tokens, lengths, stop strings.
+
+They form one list, in the order of `transformers`: penalties, which change scores, come before constraints, which set
+them to -inf. A convention decides where in the list scores become log P.
 
 Letters: R rows, V vocabulary, L length of the history: a row's prompt, padded on the left, and its generated tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from headwise.decode.config import DecodeConfig
+from headwise.decode.config import NO_TOKEN, DecodeConfig
 from headwise.errors import UserError
-from headwise.text import PAD
+from headwise.text import BOS, PAD
 from headwise.text.base import Tokeniser
 
 
-class LogitsProcessors:
-    """The logits processors of a search; this null object changes nothing."""
+@dataclass(frozen=True)
+class Rows:
+    """What logits processors know of the rows of a batch. Padding is `NO_TOKEN`."""
 
-    def process(self, logits: Tensor, tokens: Tensor, done: int) -> Tensor:
-        """Process the logits (R, V) after `done` generated tokens, of which `tokens` (R,) are the last."""
-        return logits
+    history: Tensor  # (R, L)
+    sources: Tensor  # (R, S) the source or prompt, padded on the left
+    prompt_lengths: Tensor  # (R,) tokens before the first generated one, BOS included
+    limits: Tensor  # (R,) maximum lengths of the outputs
+    first_limit: int  # at most the least of them, on the host
+    forced: int = 0  # tokens of the prompt that count as generated
+    done: int = 0  # generated tokens
 
-    def finish(self, log_probs: Tensor, limits: Tensor, done: int) -> None:
-        """Set log P (R, V) of forbidden tokens to -inf, in place; at their limits (R,) rows end in any case."""
+    def extend(self, tokens: Tensor | None, done: int) -> Rows:
+        """The rows after `done` generated tokens, of which `tokens` (R, 1) are the last that the history lacks."""
+        history = self.history if tokens is None else torch.cat((self.history, tokens), dim=1)
+        return replace(self, history=history, done=done)
 
-    def select(self, rows: Tensor) -> None:
-        """Continue with these rows, in this order."""
-
-
-class HistoryProcessors(LogitsProcessors):
-    """The logits processors of a config that depend on the history (R, L)."""
-
-    def __init__(self, config: DecodeConfig, history: Tensor, end: int, tokeniser: Tokeniser | None = None):
-        if config.stop and tokeniser is None:
-            raise UserError("decode.stop: stop strings need the tokeniser of a language model; leave them out")
-        self.config, self.history, self.end, self.tokeniser = config, history, end, tokeniser
-
-    def process(self, logits: Tensor, tokens: Tensor, done: int) -> Tensor:
-        if done:
-            self.history = torch.cat((self.history, tokens[:, None]), dim=1)
-        penalty = self.config.repetition_penalty
-        return logits if penalty == 1 else penalize_repeats(logits, self.history, penalty)
-
-    def finish(self, log_probs: Tensor, limits: Tensor, done: int) -> None:
-        if self.config.no_repeat_ngram:
-            forbid_repeats(log_probs, self.history, self.config.no_repeat_ngram)
-        if done < self.config.min_length:
-            log_probs[:, self.end].masked_fill_(limits > done, -torch.inf)
-        if self.tokeniser and self.config.stop:
-            stopped = find_stops(self.tokeniser, self.history, done, self.config.stop)
-            log_probs.masked_fill_(stopped[:, None], -torch.inf)
-            log_probs[:, self.end].masked_fill_(stopped, 0)
-
-    def select(self, rows: Tensor) -> None:
-        self.history = self.history[rows]
+    def select(self, rows: Tensor) -> Rows:
+        """These rows, in this order."""
+        if len(rows) == len(self.limits):  # reordered rows belong to one source
+            return replace(self, history=self.history[rows])
+        history, sources = self.history[rows], self.sources[rows]
+        lengths, limits = self.prompt_lengths[rows], self.limits[rows]
+        return replace(self, history=history, sources=sources, prompt_lengths=lengths, limits=limits)
 
 
-def penalize_repeats(logits: Tensor, history: Tensor, penalty: float) -> Tensor:
-    """Repetition penalty (Keskar et al. 2019, 4.1): divides the logits (R, V) of tokens of the history (R, L).
+# Scores (R, V) after the processors before it -> scores. Those after the log softmax may change them in place.
+LogitsProcessor = Callable[[Tensor, Rows], Tensor]
+
+
+def build_processors(
+    config: DecodeConfig,
+    vocab: int,
+    start: int,
+    end: int,
+    device: torch.device,
+    tokeniser: Tokeniser | None = None,
+) -> list[LogitsProcessor]:
+    """The logits processors of a config, in the order of `transformers` (`_get_logits_processor`)."""
+    check_token_ids(config, vocab, end)
+    if config.stop and tokeniser is None:
+        raise UserError("decode.stop: stop strings need the tokeniser of a language model; leave them out")
+    convention = config.conventions
+    ends = (end, *config.eos_token_ids)
+    never = () if convention.generates_special else sorted({PAD, BOS, start} - {end})
+    penalties: list[LogitsProcessor | None] = [
+        penalty_on_sources(config.encoder_repetition_penalty) if config.encoder_repetition_penalty != 1 else None,
+        penalty_on_history(config.repetition_penalty) if config.repetition_penalty != 1 else None,
+    ]
+    constraints: list[LogitsProcessor | None] = [
+        suppress(never, device) if never else None,
+        end_at_limit(end) if convention.forces_eos else None,
+        block_ngrams(config.no_repeat_ngram_size) if config.no_repeat_ngram_size else None,
+        block_source_ngrams(config.encoder_no_repeat_ngram_size) if config.encoder_no_repeat_ngram_size else None,
+        *(
+            forbid_sequence(words, device)
+            for words in config.bad_words_ids
+            if words not in {(token,) for token in ends}
+        ),
+        end_not_before(config, ends) if config.min_length or config.min_total_length else None,
+        force_first(config.forced_bos_token_id) if config.forced_bos_token_id != NO_TOKEN else None,
+        force_last(config.forced_eos_token_id) if config.forced_eos_token_id != NO_TOKEN else None,
+        suppress(config.suppress_tokens, device) if config.suppress_tokens else None,
+        suppress_first(config, device) if config.begin_suppress_tokens else None,
+        end_after_stop(tokeniser, config.stop, end) if tokeniser and config.stop else None,
+        log_softmax if config.renormalize_logits else None,
+    ]
+    normalises_first = convention.normalises_first and config.search == "beam"
+    order = [log_softmax, *penalties] if normalises_first else [*penalties, log_softmax]
+    return [processor for processor in (*order, *constraints) if processor is not None]
+
+
+def check_token_ids(config: DecodeConfig, vocab: int, end: int) -> None:
+    """Raise if a config names a token that the model does not have, or suppresses the EOS that it forces."""
+    named = {
+        "bad_words_ids": [token for words in config.bad_words_ids for token in words],
+        "suppress_tokens": config.suppress_tokens,
+        "begin_suppress_tokens": config.begin_suppress_tokens,
+        "forced_bos_token_id": [config.forced_bos_token_id],
+        "forced_eos_token_id": [config.forced_eos_token_id],
+        "eos_token_ids": config.eos_token_ids,
+        "decoder_start_token_id": [config.decoder_start_token_id],
+    }
+    for key, ids in named.items():
+        if max(ids, default=0) >= vocab:
+            raise UserError(f"decode.{key}: the model has no token {max(ids)}; choose ids from 0 to {vocab - 1}")
+    if config.conventions.forces_eos and end in config.suppress_tokens:
+        raise UserError("decode.suppress_tokens: EOS cannot be suppressed, since every output ends with it; remove it")
+
+
+def log_softmax(scores: Tensor, rows: Rows) -> Tensor:
+    # One fused pass: on CPU as fast as logsumexp, and the result is a new tensor that can be modified in place.
+    return scores.log_softmax(-1, dtype=torch.float32)
+
+
+def penalty_on_history(penalty: float) -> LogitsProcessor:
+    """Repetition penalty: tokens of the history become less likely."""
+    return lambda scores, rows: penalize_tokens(scores, rows.history, penalty)
+
+
+def penalty_on_sources(penalty: float) -> LogitsProcessor:
+    """Encoder repetition penalty: tokens of the source become more likely."""
+    return lambda scores, rows: penalize_tokens(scores, rows.sources, 1 / penalty)
+
+
+def penalize_tokens(scores: Tensor, tokens: Tensor, penalty: float) -> Tensor:
+    """Repetition penalty (Keskar et al. 2019, 4.1): divides the logits (R, V) of the tokens (R, L).
 
     DISCREPANCY: the paper divides all logits; dividing a negative one would raise it, so negative ones are multiplied.
 
-    >>> penalize_repeats(torch.tensor([[0.0, 3.0, -3.0, 3.0]]), torch.tensor([[1, 2, 1]]), 1.5).tolist()
+    >>> penalize_tokens(torch.tensor([[0.0, 3.0, -3.0, 3.0]]), torch.tensor([[1, 2, 1]]), 1.5).tolist()
     [[0.0, 2.0, -4.5, 3.0]]
     """
-    repeated = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, history, True)
-    repeated[:, PAD] = False
-    return torch.where(repeated, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
+    repeated = mark_tokens(scores, tokens)
+    return torch.where(repeated, torch.where(scores > 0, scores / penalty, scores * penalty), scores)
 
 
-def forbid_repeats(log_probs: Tensor, history: Tensor, size: int) -> None:
-    """N-gram blocking (Paulus et al. 2018, 2.5): forbids tokens that would complete an n-gram of the history again.
+def mark_tokens(scores: Tensor, tokens: Tensor) -> Tensor:
+    """Which columns of the scores (R, V) are among the tokens (R, L) of their row; `NO_TOKEN` is none."""
+    vocab = scores.shape[1]
+    marked = scores.new_zeros((len(scores), vocab + 1), dtype=torch.bool)
+    return marked.scatter_(1, tokens.where(tokens >= 0, vocab), True)[:, :vocab]
 
-    >>> log_probs = torch.zeros(1, 7)
-    >>> forbid_repeats(log_probs, torch.tensor([[4, 5, 6, 4]]), 2)
-    >>> log_probs.tolist()
-    [[-inf, 0.0, 0.0, 0.0, 0.0, -inf, 0.0]]
+
+def suppress(tokens: Sequence[int], device: torch.device) -> LogitsProcessor:
+    """These tokens are never generated."""
+    ids = torch.tensor(tokens, device=device)
+    return lambda scores, rows: scores.index_fill_(1, ids, -torch.inf)
+
+
+def suppress_first(config: DecodeConfig, device: torch.device) -> LogitsProcessor:
+    """Tokens that are not generated first; or second, where the first token is forced."""
+    ids = torch.tensor(config.begin_suppress_tokens, device=device)
+    forces = config.forced_bos_token_id != NO_TOKEN
+
+    def process(scores: Tensor, rows: Rows) -> Tensor:
+        if rows.done > forces:
+            return scores
+        first = (rows.prompt_lengths == 1).long() * forces  # (R,) 1 where the token before it is forced
+        begins = (first == rows.done)[:, None]
+        return torch.where(begins, scores.index_fill(1, ids, -torch.inf), scores)
+
+    return process
+
+
+def end_at_limit(end: int) -> LogitsProcessor:
+    """At the maximum length EOS is the only token, with its own log P."""
+
+    def process(scores: Tensor, rows: Rows) -> Tensor:
+        if rows.done < rows.first_limit:
+            return scores
+        due = rows.limits <= rows.done
+        log_probs = scores[:, end].clone()
+        scores.masked_fill_(due[:, None], -torch.inf)
+        scores[:, end] = log_probs
+        return scores
+
+    return process
+
+
+def block_ngrams(size: int) -> LogitsProcessor:
+    """N-gram blocking: no n-gram of the history is generated again."""
+    return lambda scores, rows: forbid_ngrams(scores, rows.history, rows.history, size)
+
+
+def block_source_ngrams(size: int) -> LogitsProcessor:
+    """No n-gram of the source is generated."""
+    return lambda scores, rows: forbid_ngrams(scores, rows.history, rows.sources, size)
+
+
+def forbid_ngrams(scores: Tensor, history: Tensor, text: Tensor, size: int) -> Tensor:
+    """N-gram blocking (Paulus et al. 2018, 2.5): forbids tokens that, after the history (R, L), would complete an
+    n-gram of the text (R, S).
+
+    >>> history = torch.tensor([[4, 5, 6, 4]])
+    >>> forbid_ngrams(torch.zeros(1, 7), history, history, 2).tolist()
+    [[0.0, 0.0, 0.0, 0.0, 0.0, -inf, 0.0]]
     """
-    if history.shape[1] < size:
-        return
-    ngrams = history.unfold(1, size, 1)  # (R, L) -> (R, L - size + 1, size)
+    if text.shape[1] < size or history.shape[1] < size - 1:
+        return scores
+    ngrams = text.unfold(1, size, 1)  # (R, S) -> (R, S - size + 1, size)
     matches = (ngrams[..., :-1] == history[:, None, history.shape[1] - size + 1 :]).all(-1)
-    log_probs.scatter_(1, ngrams[..., -1].where(matches, PAD), -torch.inf)  # PAD is never generated anyway
+    return scores.masked_fill_(mark_tokens(scores, ngrams[..., -1].where(matches, NO_TOKEN)), -torch.inf)
+
+
+def forbid_sequence(words: Sequence[int], device: torch.device) -> LogitsProcessor:
+    """A sequence of tokens is never completed."""
+    if len(words) == 1:
+        return suppress(words, device)
+    prefix, last = torch.tensor(words[:-1], device=device), words[-1]
+
+    def process(scores: Tensor, rows: Rows) -> Tensor:
+        if rows.history.shape[1] < len(prefix):
+            return scores
+        matches = (rows.history[:, -len(prefix) :] == prefix).all(1)
+        scores[:, last].masked_fill_(matches, -torch.inf)
+        return scores
+
+    return process
+
+
+def end_not_before(config: DecodeConfig, ends: Sequence[int]) -> LogitsProcessor:
+    """Minimum length: no EOS before it. An EOS that is forced at the maximum length takes precedence."""
+    forces_eos = config.conventions.forces_eos
+
+    def process(scores: Tensor, rows: Rows) -> Tensor:
+        early = rows.prompt_lengths + rows.done < config.min_total_length
+        if rows.forced + rows.done < config.min_length:
+            early = torch.ones_like(early)
+        if forces_eos:
+            early &= rows.limits > rows.done
+        for end in ends:
+            scores[:, end].masked_fill_(early, -torch.inf)
+        return scores
+
+    return process
+
+
+def force_first(token: int) -> LogitsProcessor:
+    """The first token after BOS or the decoder start, if no prompt follows it; its log P is 0."""
+
+    def process(scores: Tensor, rows: Rows) -> Tensor:
+        return force(scores, rows.prompt_lengths == 1, token) if not rows.done else scores
+
+    return process
+
+
+def force_last(token: int) -> LogitsProcessor:
+    """The last token of an output of maximum length; its log P is 0."""
+
+    def process(scores: Tensor, rows: Rows) -> Tensor:
+        return force(scores, rows.limits == rows.done + 1, token) if rows.done + 1 >= rows.first_limit else scores
+
+    return process
+
+
+def force(scores: Tensor, forced: Tensor, token: int) -> Tensor:
+    """Make a token the only one of the forced rows (R,), with log P = 0."""
+    scores.masked_fill_(forced[:, None], -torch.inf)
+    scores[:, token].masked_fill_(forced, 0)
+    return scores
+
+
+def end_after_stop(tokeniser: Tokeniser, stop: Sequence[str], end: int) -> LogitsProcessor:
+    """After a stop string EOS is forced; its log P is 0."""
+    return lambda scores, rows: force(scores, find_stops(tokeniser, rows.history, rows.done, stop), end)
 
 
 def find_stops(tokeniser: Tokeniser, history: Tensor, generated: int, stop: Sequence[str]) -> Tensor:
@@ -95,6 +277,7 @@ def find_stops(tokeniser: Tokeniser, history: Tensor, generated: int, stop: Sequ
     tails = history[:, max(0, history.shape[1] - new - 1) :].tolist()
 
     def has_stop(tail: list[int]) -> bool:
+        tail = [PAD if token == NO_TOKEN else token for token in tail]
         text = tokeniser.decode(tail)[len(tokeniser.decode(tail[: len(tail) - new])) :]
         return any(string in text for string in stop)
 

@@ -22,11 +22,11 @@ def run_token_loop(model: Generator, state: Any, request: Request, pick: PickTok
     paths = Paths(model, request)
     # Checking which rows have ended synchronises host and device: expensive on a GPU, free on a CPU.
     check_every = 1 if request.device.type == "cpu" else 8
-    for step in range(stepper.longest + 1):
+    for step in range(stepper.steps):
         log_probs, state = stepper(paths.tokens, state, step)
         gains, tokens = pick(log_probs, step, paths.rows)
-        paths.extend(gains, tokens, ended=tokens == model.end_id)
-        if step % check_every == 0 or step == stepper.longest:
+        paths.extend(gains, tokens, ended=stepper.find_ended(tokens, stepper.rows.limits, step))
+        if step % check_every == 0 or step == stepper.steps - 1:
             rows = paths.drop_ended()
             if rows is None:
                 continue
@@ -34,7 +34,7 @@ def run_token_loop(model: Generator, state: Any, request: Request, pick: PickTok
                 break
             state = state.select(rows)
             stepper.select(rows)
-    return paths.hypotheses(model.end_id, request.config.length_penalty)
+    return paths.hypotheses()
 
 
 class Paths:
@@ -42,6 +42,10 @@ class Paths:
 
     def __init__(self, model: Generator, request: Request):
         device = request.device
+        self.config, self.convention = request.config, request.config.conventions
+        self.ends = {model.end_id, *request.config.eos_token_ids}
+        self.forced = request.count_forced(model)
+        self.max_steps = [limit + self.convention.forces_eos for limit in request.compute_limits(model)]
         self.sources = len(request.sources)
         self.copies = request.config.rows
         count = self.sources * self.copies
@@ -73,12 +77,19 @@ class Paths:
         self.ids, self.gains = [ids[active]], [gains[active]]
         return active
 
-    def hypotheses(self, end: int, alpha: float) -> list[list[Hypothesis]]:
+    def hypotheses(self) -> list[list[Hypothesis]]:
         """The hypotheses of each source, best first."""
         hypotheses: list[list[Hypothesis]] = [[] for _ in range(self.sources)]
         for rows, ids, gains in self.finished:
             for row, path, steps in zip(rows.tolist(), ids.tolist(), gains.tolist(), strict=True):
-                length = path.index(end)
-                log_prob = fsum(steps[: length + 1])
-                hypotheses[row // self.copies].append(score_hypothesis(path[:length], log_prob, alpha))
+                source = row // self.copies
+                hypotheses[source].append(self._score(path, steps, self.max_steps[source]))
         return [rank_hypotheses(candidates, self.copies) for candidates in hypotheses]
+
+    def _score(self, path: list[int], log_probs: list[float], max_steps: int) -> Hypothesis:
+        """The hypothesis of a row, up to its first EOS or, where outputs are cut at the maximum length, up to that."""
+        ends = (step for step, token in enumerate(path[:max_steps]) if token in self.ends)
+        length = next(ends, max_steps)
+        generated = min(length + 1, max_steps)  # with EOS
+        log_prob, alpha = fsum(log_probs[:generated]), self.config.length_penalty
+        return score_hypothesis(path[:length], log_prob, alpha, self.forced + generated, self.convention.length_penalty)

@@ -60,8 +60,8 @@ def explain_unsupported_settings(config: DecodeConfig) -> str:
     """Which decoding setting CTranslate2 does not support; empty if it supports all."""
     if config.search == "sample":
         return "its samples differ from those of the native engine"
-    if config.needs_history:
-        return "it has no stop strings, repetition penalties or other logits processors"
+    if config.processes_logits:
+        return "it has no stop strings, other logits processors, early stopping or convention 'generate'"
     return "it does not return the attention that replaces unknown words" if config.replace_unknown else ""
 
 

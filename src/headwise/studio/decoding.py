@@ -16,8 +16,8 @@ from torch import Tensor
 from headwise.blocks.evaluation import eval_mode, get_device
 from headwise.blocks.record import AttentionRecord, record
 from headwise.decode.beam import BeamSearch
+from headwise.decode.conventions import gnmt_length_penalty
 from headwise.decode.generator import Generator, Request
-from headwise.decode.hypothesis import length_penalty
 from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel
 from headwise.inspect.svg import replace_controls
@@ -29,7 +29,10 @@ from headwise.text.base import Tokeniser
 
 TOP_LOGITS = 300  # logits sent to the page; the others are sent as one log-sum per temperature
 TEMPERATURES = tuple(round(0.1 * n, 1) for n in range(1, 21))
-GREEDY = {"beams": 1, "nbest": 1, "temperature": 0, "top_k": 0, "top_p": 1.0}
+GREEDY = {
+    "beams": 1, "nbest": 1, "temperature": 0, "top_k": 0, "top_p": 1.0, "min_p": 0, "typical_p": 1.0,
+    "convention": "headwise",
+}  # fmt: skip
 
 
 def build_request(trained: TrainedModel, text: str, **settings: Any) -> Request:
@@ -194,20 +197,15 @@ class RecordingBeam(BeamSearch):
         self.nodes: list[BeamNode] = []
         self.node_of_slot = [-1] * self.width  # index of the node in each slot
 
-    def _finish(self, step: int) -> None:
-        self.step, self.log_probs = step, self.live[0].tolist()  # before finished hypotheses leave the beam
-        super()._finish(step)
-
-    def _drop(self, rows: Tensor) -> Tensor:
+    def record_candidates(self, step: int, rows: Tensor, tokens: Tensor, totals: Tensor) -> None:
         nodes = [-1] * self.width
         for slot, (row, token, total) in enumerate(
-            zip(rows.tolist(), self.tokens.tolist(), self.log_probs, strict=True)
+            zip(rows[0].tolist(), tokens[0].tolist(), totals[0].tolist(), strict=True)
         ):
             if isfinite(total):
                 nodes[slot] = len(self.nodes)
-                self.nodes.append(BeamNode(self.step, slot, self.node_of_slot[row], token, total))
+                self.nodes.append(BeamNode(step, slot, self.node_of_slot[row], token, total))
         self.node_of_slot = nodes
-        return super()._drop(rows)
 
 
 @torch.inference_mode()
@@ -239,6 +237,6 @@ def describe_nodes(nodes: Sequence[BeamNode], tokeniser: Tokeniser, end: int, al
     for number, (node, name) in enumerate(zip(nodes, names, strict=True)):
         ended = node.token == end
         fate = "extended" if number in parents else "stopped" if node.step == last else "pruned"
-        score = node.log_prob / length_penalty(node.step + 1, alpha)
+        score = node.log_prob / gnmt_length_penalty(node.step + 1, alpha)
         entries.append({**asdict(node), "label": name, "fate": "ended" if ended else fate, "score": score})
     return entries
