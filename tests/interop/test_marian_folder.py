@@ -84,11 +84,11 @@ def generate_with_transformers(folder: Path) -> list[str]:
 def test_texts_are_translated_as_by_transformers(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     folder = request.getfixturevalue(name)
     loaded = from_hf(folder)
-    ours = loaded.translate(TEXTS, max_ratio=0, max_extra=8)
+    ours = loaded.translate(TEXTS, max_ratio=0, max_extra=9)
     assert ours == generate_with_transformers(folder) and len(set(ours)) > 1
     to_hf(loaded, tmp_path / "out")
     assert generate_with_transformers(tmp_path / "out") == ours
-    assert from_hf(tmp_path / "out").translate(TEXTS, max_ratio=0, max_extra=8) == ours
+    assert from_hf(tmp_path / "out").translate(TEXTS, max_ratio=0, max_extra=9) == ours
 
 
 def test_the_written_vocabulary_has_our_ids(opus: Path, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from headwise.decode.driver import decode, use_threads
 from headwise.decode.generation_config import from_generation_config
 from headwise.decode.generator import Request, Stepper
 from headwise.decode.sample import next_token_probabilities
-from headwise.interop.hf.read import Imported, read_folder
+from headwise.interop.hf.read import ImportedModel, read_folder
 from headwise.text import BOS, EOS
 
 logging.disable_progress_bar()
@@ -65,13 +65,13 @@ class Pair:
 
     name: str
     theirs: Any
-    imported: Imported
+    imported: ImportedModel
     prompts: list[list[int]]  # our ids
 
     @property
     def order(self) -> Tensor:
         """Our ids -> theirs."""
-        return torch.tensor(self.imported.words.source.order)
+        return torch.tensor(self.imported.vocabularies.source.order)
 
     @property
     def is_encoder_decoder(self) -> bool:
@@ -83,7 +83,7 @@ class Pair:
         return 1 + (self.name == "bart") if self.is_encoder_decoder else 0
 
     def to_our_id(self, token: int) -> int:
-        return self.imported.words.source.back[token]
+        return self.imported.vocabularies.source.back[token]
 
     def batches(self) -> list[list[list[int]]]:
         """The prompts by length: `generate` pads a batch, and its processors do not ignore padding."""
@@ -251,7 +251,7 @@ def test_distributions_after_all_processors_are_those_of_generate(pair: Pair, na
     request = Request(prompts, config, torch.device("cpu"))
     stepper, tokens = Stepper(model, request), request.build_first_tokens(model)
     state = model.start(request.build_inputs(model))
-    ours = sorted(pair.imported.words.source.back)  # ids that have a row of their own
+    ours = sorted(pair.imported.vocabularies.source.back)  # ids that have a row of their own
     alive = torch.ones(len(prompts), dtype=torch.bool)
     for step, scores in enumerate(expected):
         log_probs, state = stepper(tokens, state, step)

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from headwise.config.base import validate
 from headwise.data.config import TextDataConfig
 from headwise.decode.config import DecodeConfig
 from headwise.decode.ensemble import Ensemble
@@ -73,7 +74,10 @@ def to_trained_model(imported: ImportedModel, source: Path) -> TrainedModel:
         )
     task: dict[str, Any] = {"kind": imported.task, **imported.task_settings}
     target = imported.tokenisers.target
-    decode = DecodeConfig(marked=target.prepends_bos if isinstance(target, HfTokeniser) else True)
+    marked = target.prepends_bos if isinstance(target, HfTokeniser) else True
+    decode = validate(
+        DecodeConfig, {**imported.decode_settings, "marked": marked}, str(source / "generation_config.json")
+    )
     if imported.task == "language-model":
         task["context"] = min(imported.context, CONTEXT)
         decode = decode.replace(context=imported.context)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from headwise.config.base import validate
+from headwise.decode.generation_config import from_generation_config
 from headwise.errors import UserError
 from headwise.interop.folders import read_json
 from headwise.interop.hf import load_architecture
 from headwise.interop.hf.architecture import Architecture, HfTextConfig
 from headwise.interop.hf.files import LazyStateDict, open_state_dict
+from headwise.interop.hf.ignored_keys import GENERATION
 from headwise.interop.hf.images import HfImageConfig, Processor, read_pixels
 from headwise.interop.hf.text import LABELLERS, NO_VOCABULARIES, TokeniserFiles, Vocabularies, distinguish_labels
 from headwise.interop.hf.ties import TABLES, infer_tie, resolve_ties
@@ -28,6 +30,7 @@ from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
 
 GENERATIVE_TASKS = ("language-model", "transduce")
+GENERATION_CONFIG = "generation_config.json"
 MAX_LABELS = 1_000_000
 
 
@@ -42,6 +45,7 @@ class ImportedModel:
     context: int  # maximum number of tokens in an input
     task_settings: Mapping[str, Any]
     tokenisers: Tokenisers | None  # None where the folder has no tokenizer.json, or no preprocessor_config.json
+    decode_settings: Mapping[str, Any] = field(default_factory=dict)  # of its generation_config.json
 
 
 def read_folder(folder: Path | str) -> ImportedModel:
@@ -51,7 +55,26 @@ def read_folder(folder: Path | str) -> ImportedModel:
     architecture, weights = load_architecture(str(data.get("model_type")), where), open_state_dict(folder)
     if issubclass(architecture.hf_config, HfImageConfig):
         return build_image_model(architecture, data, weights, folder)
-    return build_text_model(architecture, data, weights, architecture.read_tokeniser_files(folder), where)
+    imported = build_text_model(architecture, data, weights, architecture.read_tokeniser_files(folder), where)
+    if imported.task not in GENERATIVE_TASKS:
+        return imported
+    return replace(imported, decode_settings=read_generation_config(folder, data, imported.vocabularies.target))
+
+
+def read_generation_config(folder: Path, data: Mapping[str, Any], rows: Rows) -> dict[str, Any]:
+    """The settings of `[decode]` that a folder asks for, in generation_config.json or, as in older versions, in
+    config.json (`data`); empty where it says nothing."""
+    file = folder / GENERATION_CONFIG
+    values = read_json(file) if file.is_file() else {key: data[key] for key in GENERATION if data.get(key) is not None}
+    if not set(values) - {"transformers_version", "_from_model_config"}:
+        return {}
+
+    def to_our_id(token: Any) -> int:
+        if not isinstance(token, int) or not 0 <= token < len(rows.back):
+            raise UserError(f"{file}: {token!r} is no token id below {len(rows.back):,}; correct it")
+        return rows.back[token]
+
+    return from_generation_config(values, to_our_id)
 
 
 def build_text_model(

@@ -1,0 +1,89 @@
+"""A folder's generation_config.json is what its model generates with, unless the user says otherwise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import BartConfig, BartForConditionalGeneration, GenerationConfig, PreTrainedTokenizerFast
+
+from headwise import UserError, from_hf
+
+WORDS = 40
+SPECIAL = {0: "<s>", 1: "<pad>", 2: "</s>", 3: "<unk>"}
+TEXTS = ["w7 w9 w12", "w30 w31 w8 w9 w21", "w5"]
+SEARCH: dict[str, Any] = {
+    "num_beams": 3, "no_repeat_ngram_size": 2, "length_penalty": 0.5, "forced_eos_token_id": 2, "min_length": 4,
+    "max_length": 14, "suppress_tokens": [11, 17], "repetition_penalty": 1.3, "early_stopping": True,
+    "decoder_start_token_id": 2, "bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1, "forced_bos_token_id": 0,
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    torch.manual_seed(3)
+    sizes = {f"{side}_{key}": size for side in ("encoder", "decoder") for key, size in SIZES.items()}
+    model = BartForConditionalGeneration(BartConfig(vocab_size=WORDS, d_model=24, init_std=0.4, **sizes))
+    model.save_pretrained(tmp_path)
+    vocabulary = {SPECIAL.get(number, f"w{number}"): number for number in range(WORDS)}
+    engine = Tokenizer(models.WordLevel(vocabulary, "<unk>"))
+    engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    names = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    PreTrainedTokenizerFast(tokenizer_object=engine, **names).save_pretrained(tmp_path)
+    return tmp_path
+
+
+SIZES = {"layers": 1, "attention_heads": 3, "ffn_dim": 40}
+
+
+def generate(folder: Path, **settings: Any) -> list[str]:
+    """What transformers generates with the folder's settings."""
+    model = BartForConditionalGeneration.from_pretrained(folder).eval()
+    outputs = []
+    for text in TEXTS:
+        ids = torch.tensor([[0, *(int(word[1:]) for word in text.split()), 2]])
+        row = model.generate(ids, attention_mask=torch.ones_like(ids), **settings)[0].tolist()
+        outputs.append(" ".join(f"w{token}" for token in row if token > 3))
+    return outputs
+
+
+def test_texts_are_generated_with_the_settings_of_the_folder(folder: Path) -> None:
+    GenerationConfig(**SEARCH).save_pretrained(folder)
+    loaded = from_hf(folder)
+    assert loaded.translate(TEXTS) == generate(folder)
+    assert loaded.experiment.decode.beams == 3 and loaded.experiment.decode.convention == "generate"
+
+
+def test_the_user_has_the_last_word(folder: Path) -> None:
+    GenerationConfig(**SEARCH).save_pretrained(folder)
+    greedy = from_hf(folder).translate(TEXTS, beams=1, no_repeat_ngram_size=0)
+    assert greedy == generate(folder, num_beams=1, no_repeat_ngram_size=0) != generate(folder)
+
+
+def test_without_the_file_older_keys_of_config_json_count(folder: Path) -> None:
+    (folder / "generation_config.json").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_beams": 2, "no_repeat_ngram_size": 3}))
+    decode = from_hf(folder).experiment.decode
+    assert (decode.convention, decode.beams, decode.no_repeat_ngram_size) == ("generate", 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({"guidance_scale": 3.0}, "generation_config.json: guidance_scale: 3.0 is not supported"),
+        ({"warp_speed": 9}, "generation_config.json: warp_speed: 9 is not supported"),
+        ({"suppress_tokens": [4000]}, "generation_config.json: 4000 is no token id below 40"),
+        ({"num_beams": 0}, r"generation_config.json: beams"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_followed_is_one_sentence(folder: Path, values: dict[str, Any], complaint: str) -> None:
+    (folder / "generation_config.json").write_text(json.dumps({**SEARCH, **values}))
+    with pytest.raises(UserError, match=complaint) as refused:
+        from_hf(folder)
+    assert "\n" not in str(refused.value)
