@@ -1,4 +1,4 @@
-"""BERT, ALBERT and DeBERTa of `transformers` with random weights, in and out: the same numbers for every task."""
+"""BERT and its relatives in `transformers` with random weights, in and out: the same numbers for every task."""
 
 from __future__ import annotations
 
@@ -39,6 +39,9 @@ SHAPE: dict[str, Any] = {
 SETTINGS: dict[str, dict[str, Any]] = {
     "Bert": {},
     "Albert": {"embedding_size": 12},
+    "Roberta": {"bos_token_id": SPECIAL_IDS["cls"], "eos_token_id": SPECIAL_IDS["sep"], "hidden_act": "relu"},
+    "XLMRoberta": {"bos_token_id": SPECIAL_IDS["cls"], "eos_token_id": SPECIAL_IDS["sep"], "type_vocab_size": 1},
+    "DistilBert": {"hidden_dim": 48, "activation": "relu"},
     "Deberta": {
         "relative_attention": True, "position_biased_input": False, "pos_att_type": ["c2p", "p2c"],
         "max_relative_positions": 5, "layer_norm_eps": 1e-7,
@@ -46,13 +49,17 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 HEADS = ["ForPreTraining", "ForMaskedLM", "ForTokenClassification", "ForSequenceClassification", "ForQuestionAnswering"]
 CLASSES = [
-    (kind, kind + head) for kind in SETTINGS for head in (*HEADS, "Model") if (kind, head) != ("Deberta", HEADS[0])
+    (kind, kind + head)
+    for kind in SETTINGS
+    for head in (*HEADS, "Model")
+    if head != HEADS[0] or kind in ("Bert", "Albert")
 ]
 IDS = torch.tensor([[5, 6, 7, 8, EOS, 9, 10, 11, EOS], [12, 13, UNK, EOS, 14, EOS, PAD, PAD, PAD]])
 
 
 def build_hf_model(kind: str, name: str, **settings: Any) -> Any:
-    config = getattr(transformers, f"{kind}Config")(**{**SHAPE, **SETTINGS[kind], **settings})
+    shape = {key: size for key, size in SHAPE.items() if kind != "DistilBert" or key != "intermediate_size"}
+    config = getattr(transformers, f"{kind}Config")(**{**shape, **SETTINGS[kind], **settings})
     return build_noisy_model(name, config)
 
 
@@ -114,9 +121,9 @@ def test_outputs_are_equal_both_ways(kind: str, name: str, tmp_path: Path) -> No
     again = getattr(transformers, name).from_pretrained(tmp_path / "out").eval()
     compare(imported, again)
     written = headwise.interop.folders.read_json(tmp_path / "out" / "config.json")
-    assert written["architectures"] == [name]
-    for mark in ("pad", "cls", "sep"):
-        assert written[f"{mark}_token_id"] == SPECIAL_IDS[mark]
+    assert written["architectures"] == [name.removeprefix("XLM")]  # whose config.json is the same
+    names = ("pad", "bos", "eos") if "Roberta" in kind else ("pad", "cls", "sep")
+    assert [written[f"{name}_token_id"] for name in names] == [SPECIAL_IDS[name] for name in ("pad", "cls", "sep")]
 
 
 @torch.inference_mode()

@@ -122,7 +122,7 @@ class ReplacedTokenDetector(nn.Module):
 def share_embeddings(encoder: Encoder, generator: MaskedLanguageModel) -> None:
     """Weight tying: the generator uses the discriminator's embedding table, positions, types and norm."""
     tied = generator.head.table is generator.encoder.embed.table
-    for name in ("table", "positions", "types", "norm"):
+    for name in ("table", "positions", "types", "tasks", "norm"):
         setattr(generator.encoder.embed, name, getattr(encoder.embed, name))
     if tied:
         generator.head.table = encoder.embed.table

@@ -54,6 +54,7 @@ ARCHITECTURES = {  # model_type -> module:name
     "deberta": "headwise.interop.hf.deberta:DEBERTA",
     "deit": "headwise.interop.hf.deit:DEIT",
     "detr": "headwise.interop.hf.detr:DETR",
+    "distilbert": "headwise.interop.hf.distilbert:DISTILBERT",
     "fnet": "headwise.interop.hf.fnet:FNET",
     "t5": "headwise.interop.hf.t5:T5",
     "bart": "headwise.interop.hf.bart:BART",
@@ -62,9 +63,11 @@ ARCHITECTURES = {  # model_type -> module:name
     "marian": "headwise.interop.hf.marian:MARIAN",
     "mistral": "headwise.interop.hf.llama:MISTRAL",
     "resnet": "headwise.interop.hf.resnet:RESNET",
+    "roberta": "headwise.interop.hf.roberta:ROBERTA",
     "swin": "headwise.interop.hf.swin:SWIN",
     "swinv2": "headwise.interop.hf.swin:SWIN_V2",
     "vit": "headwise.interop.hf.vit:VIT",
+    "xlm-roberta": "headwise.interop.hf.roberta:XLM_ROBERTA",
 }
 
 

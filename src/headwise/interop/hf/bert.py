@@ -16,6 +16,7 @@ from headwise.interop.hf.architecture import (
     HfTextConfig,
     NameMap,
     TokenId,
+    WeightConverter,
     fuse,
     name_activation,
 )
@@ -87,7 +88,7 @@ class HfEncoderConfig(HfTextConfig):
             "hidden_dropout_prob": config.dropout,
             "attention_probs_dropout_prob": config.attention_dropout,
             "max_position_embeddings": getattr(config.positions, "max_length", 512),
-            "type_vocab_size": config.token_types,
+            "type_vocab_size": max(1, config.token_types),  # transformers adds the first to every token
             "layer_norm_eps": config.norm.eps,
             "tie_word_embeddings": config.tie not in ("none", "inputs"),
         }
@@ -177,7 +178,21 @@ def list_ignored(prefix: str, mlm_head: str = "cls.predictions") -> dict[str, st
 
 
 PROJECTIONS = ("query", "key", "value")
-LAYER, HF_LAYER = "encoder.stack.layers.{i}", "bert.encoder.layer.{i}"
+LAYER = "encoder.stack.layers.{i}"
+
+
+def build_layer_map(layer: str) -> dict[str, str | WeightConverter]:
+    """Tensor names of a layer of BERT, whose module is `layer`."""
+    return {
+        f"{LAYER}.parts.0.qkv.project": fuse(*(f"{layer}.attention.self.{part}" for part in PROJECTIONS)),
+        f"{LAYER}.parts.0.out": f"{layer}.attention.output.dense",
+        f"{LAYER}.norms.0": f"{layer}.attention.output.LayerNorm",
+        f"{LAYER}.parts.1.inner": f"{layer}.intermediate.dense",
+        f"{LAYER}.parts.1.outer": f"{layer}.output.dense",
+        f"{LAYER}.norms.1": f"{layer}.output.LayerNorm",
+    }
+
+
 BERT = Architecture(
     hf_config=HfBertConfig,
     config=BertConfig,
@@ -196,12 +211,7 @@ BERT = Architecture(
     },
     name_map={
         **set_prefix("bert", EMBEDDING),
-        f"{LAYER}.parts.0.qkv.project": fuse(*(f"{HF_LAYER}.attention.self.{part}" for part in PROJECTIONS)),
-        f"{LAYER}.parts.0.out": f"{HF_LAYER}.attention.output.dense",
-        f"{LAYER}.norms.0": f"{HF_LAYER}.attention.output.LayerNorm",
-        f"{LAYER}.parts.1.inner": f"{HF_LAYER}.intermediate.dense",
-        f"{LAYER}.parts.1.outer": f"{HF_LAYER}.output.dense",
-        f"{LAYER}.norms.1": f"{HF_LAYER}.output.LayerNorm",
+        **build_layer_map("bert.encoder.layer.{i}"),
     },
     head_maps=build_head_maps(
         "bert.pooler.dense",

@@ -106,12 +106,24 @@ def _write_text_model(
     data |= {f"{hf_name}_token_id": getattr(source, name) for hf_name, name in architecture.extra_special_ids.items()}
     if separate:
         data["decoder_vocab_size"] = target.vocab
+    _check_special_ids(architecture, hf_config, data, build_task)
     with create_folder(folder) as temporary:
         _save_checkpoint(state, temporary)
         write_json(temporary / "config.json", data)
         write_json(temporary / "generation_config.json", build_generation_config(data, source, task, hf_config.context))
         if tokenisers and not architecture.write_tokeniser_files(tokenisers, temporary):
             _write_tokenisers(tokenisers, architecture, model, temporary)
+
+
+def _check_special_ids(architecture: Architecture, hf_config: HfConfig, data: Mapping[str, Any], task: str) -> None:
+    """Refuse special token ids that change other settings: RoBERTa's positions begin after the padding's id."""
+    settings = architecture.hf_config.read(data).to_settings(task, ())
+    for key, value in hf_config.to_settings(task, ()).items():
+        if settings[key] != value:
+            raise UserError(
+                f"{key}: config.json of {architecture.model_type} has {settings[key]} with these special tokens, the "
+                f"model {value}, so it cannot be exported; train with another value"
+            )
 
 
 def _write_image_model(model: Any, config: Any, task: str, tokenisers: Tokenisers, folder: Path | str) -> None:
@@ -225,6 +237,7 @@ def resolve_settings(config: Any, task: str) -> dict[str, Any]:
     settings = {key: value for key, value in config if key not in IGNORED_SETTINGS | STACK_SETTINGS}
     if isinstance(config, TextFields):
         settings["pool"] = config.pool if task == "classify" else ""
+        settings["head_activation"] = (config.head_activation or config.activation) if task == "masked" else ""
     settings["head_width"] = config.head_width or config.width // config.heads
     settings["key_value_heads"] = config.key_value_heads or config.heads
     settings["hidden"] = config.hidden or 4 * config.width
