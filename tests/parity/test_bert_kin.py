@@ -42,6 +42,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "Roberta": {"bos_token_id": SPECIAL_IDS["cls"], "eos_token_id": SPECIAL_IDS["sep"], "hidden_act": "relu"},
     "XLMRoberta": {"bos_token_id": SPECIAL_IDS["cls"], "eos_token_id": SPECIAL_IDS["sep"], "type_vocab_size": 1},
     "DistilBert": {"hidden_dim": 48, "activation": "relu"},
+    "Electra": {"embedding_size": 12, "hidden_act": "relu"},
     "Deberta": {
         "relative_attention": True, "position_biased_input": False, "pos_att_type": ["c2p", "p2c"],
         "max_relative_positions": 5, "layer_norm_eps": 1e-7,
@@ -142,6 +143,8 @@ def test_other_forms_of_the_same_models(tmp_path: Path) -> None:
     forms = [
         ("Bert", {"hidden_act": "gelu_new", "type_vocab_size": 1}),
         ("Albert", {"hidden_act": "relu", "num_hidden_layers": 2}),
+        ("Albert", {"num_hidden_layers": 5, "num_hidden_groups": 3}),
+        ("Albert", {"num_hidden_layers": 3, "num_hidden_groups": 2, "inner_group_num": 2}),
         ("Deberta", {"legacy": False, "type_vocab_size": 2, "max_relative_positions": -1}),
         ("Deberta", {"max_relative_positions": 2}),
     ]

@@ -45,6 +45,7 @@ TINY: dict[str, dict[str, Any]] = {
         **SPECIAL_IDS, "vocab_size": VOCAB, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24,
         "max_position_embeddings": 24,
     },
+    "electra": {**STACK, **SPECIAL_IDS, "embedding_size": 12},
     "big_bird": {**STACK, **SPECIAL_IDS, "attention_type": "original_full"},
     "deberta": {
         **STACK, **SPECIAL_IDS, "relative_attention": True, "position_biased_input": False,

@@ -127,10 +127,17 @@ class Embedding(nn.Module, EmbeddingStep):
 
 class Stack(nn.Module, LayerStep):
     """A stack of layers. `order` may name a layer twice: its weights are shared, its cache is not. Of the last layer
-    only the first `ctx.outputs_needed` outputs are computed."""
+    only the first `ctx.outputs_needed` outputs are computed. Layers are repetitions of a pattern of `period` layers."""
 
-    def __init__(self, layers: Sequence[nn.Module], final: nn.Module | None = None, order: Sequence[int] = ()):
+    def __init__(
+        self,
+        layers: Sequence[nn.Module],
+        final: nn.Module | None = None,
+        order: Sequence[int] = (),
+        period: int = 1,
+    ):
         super().__init__()
+        self.period = period
         self.layers = nn.ModuleList(layers)
         self.final = final if final is not None else nn.Identity()
         self.order = tuple(order) or tuple(range(len(layers)))

@@ -59,7 +59,7 @@ def read_plain_stack(config: TransformerConfig, name: Side) -> PlainStack:
     ((heads, head_width),) = shapes
     return PlainStack(
         depth=stack.depth,
-        unique_layers=len(pattern) if stack.shared else stack.depth,
+        unique_layers=stack.count_layers(len(pattern)),
         heads=heads,
         head_width=head_width,
         hidden=mlp.hidden or round(mlp.expand * config.width) or config.hidden or 4 * config.width,

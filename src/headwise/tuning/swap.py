@@ -179,4 +179,4 @@ def expand_layers(config: LayerFields, side: str, memory: bool) -> tuple[Parts, 
     """The parts of every layer of a stack."""
     stack = config.stacks()[SIDES.index(side)]
     pattern = stack.layers or config.pattern(memory and side == "decoder")
-    return tuple(pattern[i % len(pattern)] for i in range(len(pattern) if stack.shared else stack.depth))
+    return tuple(pattern[i % len(pattern)] for i in range(stack.count_layers(len(pattern))))

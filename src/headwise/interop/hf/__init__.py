@@ -14,7 +14,8 @@ How to add an architecture: one file beside this one, and its name in `ARCHITECT
 2. An `Architecture`: `classes` maps classes of `transformers` to tasks (of several the first that can hold a model is
    written; `required_tensors` names a tensor that only a certain class can hold), `config` is the Headwise model
    config, and `name_map` maps Headwise modules to Hugging Face modules. `{i}` is the number of a layer, `{stage}` of
-   the stack that it is in where there are several, `{side}` is encoder or decoder. Parameters follow from the module
+   the stack that it is in where there are several, `{side}` is encoder or decoder; a value may have `{group}` and
+   `{inner}` for a layer that shares its weights (ALBERT). Parameters follow from the module
    (table -> weight). A value is a name; `fuse(...)` of several modules whose rows are concatenated here;
    `transpose(...)` of one with transposed weights; `any_of(...)` of names of which a checkpoint has one; for anything
    else a `WeightConverter` with two functions. A key may also be a whole tensor name, with whole tensor names as
@@ -55,6 +56,7 @@ ARCHITECTURES = {  # model_type -> module:name
     "deit": "headwise.interop.hf.deit:DEIT",
     "detr": "headwise.interop.hf.detr:DETR",
     "distilbert": "headwise.interop.hf.distilbert:DISTILBERT",
+    "electra": "headwise.interop.hf.electra:ELECTRA",
     "fnet": "headwise.interop.hf.fnet:FNET",
     "t5": "headwise.interop.hf.t5:T5",
     "bart": "headwise.interop.hf.bart:BART",

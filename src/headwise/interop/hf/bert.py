@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from headwise.interop.hf.architecture import (
     ACTIVATIONS,
@@ -123,11 +123,24 @@ class HfAlbertConfig(HfEncoderConfig):
     hidden_act: HfActivation = "gelu_new"
     hidden_dropout_prob: float = 0.0
     attention_probs_dropout_prob: float = 0.0
-    num_hidden_groups: Literal[1] = 1
-    inner_group_num: Literal[1] = 1
+    num_hidden_groups: int = Field(1, gt=0)  # of consecutive layers that share weights
+    inner_group_num: int = Field(1, gt=0)  # layers that stand for each of num_hidden_layers
+
+    @model_validator(mode="after")
+    def _check_groups(self) -> Self:
+        if self.num_hidden_groups > self.num_hidden_layers:
+            raise ValueError(
+                f"num_hidden_groups is {self.num_hidden_groups}, more than num_hidden_layers, so that some would be "
+                "unused; correct one"
+            )
+        return self
 
     def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
+        inner = self.inner_group_num
         return super().to_settings(task, names) | {
+            "depth": self.num_hidden_layers * inner,
+            "layers": [["attention", "mlp"]] * inner if inner > 1 else [],
+            "groups": self.num_hidden_groups,
             "embedding_width": self.embedding_size,
             "pool": "mean" if task == "encode" and not has_tensor(names, "pooler.weight") else "pooler",
             "next_sentence_head": has_tensor(names, "sop_classifier.classifier.weight"),
@@ -135,7 +148,13 @@ class HfAlbertConfig(HfEncoderConfig):
 
     @classmethod
     def build_keys(cls, config: Any) -> dict[str, Any]:
-        return super().build_keys(config) | {"embedding_size": config.embedding_width or config.width}
+        inner = max(1, len(config.layers))
+        return super().build_keys(config) | {
+            "embedding_size": config.embedding_width or config.width,
+            "num_hidden_layers": max(1, config.depth // inner),
+            "num_hidden_groups": config.groups,
+            "inner_group_num": inner,
+        }
 
 
 def has_tensor(names: Collection[str], ending: str) -> bool:
@@ -229,7 +248,7 @@ BERT = Architecture(
     special_names={"bos": "cls", "eos": "sep"},
 )
 
-HF_GROUP = "albert.encoder.albert_layer_groups.0.albert_layers.0"
+HF_GROUP = "albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}"
 ALBERT = Architecture(
     hf_config=HfAlbertConfig,
     config=AlbertConfig,

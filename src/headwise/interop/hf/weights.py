@@ -148,7 +148,8 @@ def _expand_names(model: nn.Module, name: str, pattern: re.Pattern[str], convert
 
 
 def _list_layers(model: nn.Module, match: re.Match[str]) -> Iterator[dict[str, Any]]:
-    """The values of `{i}` and `{side}`: a layer that shares its weights is stored several times."""
+    """The values of `{i}`, `{group}`, `{inner}` and `{side}`: a layer that shares its weights is stored several times,
+    unless its name has the group that shares them and its number in the group."""
     groups = match.groupdict()
     if "i" not in groups:
         yield groups
@@ -156,7 +157,7 @@ def _list_layers(model: nn.Module, match: re.Match[str]) -> Iterator[dict[str, A
     stack: Any = model.get_submodule(match.string[: match.start("i")].removesuffix(".layers."))
     for index, layer in enumerate(stack.order):
         if layer == int(groups["i"]):
-            yield groups | {"i": index}
+            yield groups | {"i": index, "group": layer // stack.period, "inner": layer % stack.period}
 
 
 def _list_part_sizes(owner: nn.Module, name: str, tensor: Tensor) -> Sequence[int]:
