@@ -46,6 +46,7 @@ TINY: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 24,
     },
     "electra": {**STACK, **SPECIAL_IDS, "embedding_size": 12},
+    "ernie": {**STACK, **SPECIAL_IDS, "use_task_id": True},
     "big_bird": {**STACK, **SPECIAL_IDS, "attention_type": "original_full"},
     "deberta": {
         **STACK, **SPECIAL_IDS, "relative_attention": True, "position_biased_input": False,

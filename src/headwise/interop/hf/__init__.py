@@ -57,6 +57,7 @@ ARCHITECTURES = {  # model_type -> module:name
     "detr": "headwise.interop.hf.detr:DETR",
     "distilbert": "headwise.interop.hf.distilbert:DISTILBERT",
     "electra": "headwise.interop.hf.electra:ELECTRA",
+    "ernie": "headwise.interop.hf.ernie:ERNIE",
     "fnet": "headwise.interop.hf.fnet:FNET",
     "t5": "headwise.interop.hf.t5:T5",
     "bart": "headwise.interop.hf.bart:BART",

@@ -168,6 +168,12 @@ EMBEDDING = {
     "encoder.embed.types.table": "{prefix}.embeddings.token_type_embeddings",
     "encoder.embed.norm": "{prefix}.embeddings.LayerNorm",
 }
+MLM_HEAD: NameMap = {
+    "head.before.dense": "cls.predictions.transform.dense",
+    "head.before.norm": "cls.predictions.transform.LayerNorm",
+    "head.table": "cls.predictions.decoder",
+    "head.bias": "cls.predictions.decoder.bias",
+}
 LABELS: NameMap = {"head.table": "classifier", "head.bias": "classifier.bias"}
 
 
@@ -232,16 +238,7 @@ BERT = Architecture(
         **set_prefix("bert", EMBEDDING),
         **build_layer_map("bert.encoder.layer.{i}"),
     },
-    head_maps=build_head_maps(
-        "bert.pooler.dense",
-        "cls.seq_relationship",
-        {
-            "head.before.dense": "cls.predictions.transform.dense",
-            "head.before.norm": "cls.predictions.transform.LayerNorm",
-            "head.table": "cls.predictions.decoder",
-            "head.bias": "cls.predictions.decoder.bias",
-        },
-    ),
+    head_maps=build_head_maps("bert.pooler.dense", "cls.seq_relationship", MLM_HEAD),
     required_tensors={"BertForPreTraining": "order.2.weight"},
     base_prefix="bert.",
     ignored=list_ignored("bert"),
