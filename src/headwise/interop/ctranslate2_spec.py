@@ -128,7 +128,7 @@ def _list_arguments(config: TransformerConfig, stack: PlainStack) -> dict[str, A
     if isinstance(config.positions, RotaryConfig):
         positions |= {"rotary_dim": stack.head_width, "rotary_base": config.positions.base}
     return {
-        "num_layers": len(stack.layer_numbers),
+        "num_layers": stack.depth,
         "num_heads": stack.heads,
         "pre_norm": config.wiring.kind == "pre",
         "activation": Activation[ACTIVATIONS[stack.activation]],

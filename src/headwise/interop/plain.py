@@ -32,6 +32,10 @@ class PlainStack:
     hidden: int
     activation: str
 
+    @property
+    def depth(self) -> int:
+        return len(self.layer_numbers)
+
 
 def read_plain_stack(config: TransformerConfig, name: Side) -> PlainStack:
     """The sizes of a plain stack; any other stack is refused with the key that differs."""

@@ -148,7 +148,7 @@ class HfTokeniser(Tokeniser):
     def pair_separators(self) -> int:
         """The EOS tokens that the original tokenizer puts between two texts; 1 where it adds no special tokens."""
         special_ids = self.tokenizer.encode("", "").ids
-        return max(1, special_ids.count(self.rows.eos) - 1)
+        return max(1, sum(number == self.rows.eos for number in special_ids) - 1)
 
     @property
     def byte_level(self) -> bool:
