@@ -32,7 +32,7 @@ from headwise.blocks.residual import (
     ResPostNorm,
     SandwichNorm,
 )
-from headwise.blocks.stack import Embedding, Stack, TokenTypes
+from headwise.blocks.stack import Embedding, Stack, TaskTypes, TokenTypes
 from headwise.blocks.step import EmbeddingStep, FunctionStep, PositionStep, inline
 from headwise.blocks.stream import Context, LayerStep, Stream, run_module
 from headwise.errors import UserError
@@ -208,7 +208,9 @@ EMBEDDINGS = {
     "sinusoid": lambda: Embedding(nn.Embedding(20, WIDTH), SinusoidalPositions(WIDTH, cached=6), 4.0),
     "learned": lambda: Embedding(nn.Embedding(20, WIDTH), LearnedPositions(WIDTH, 9, offset=2), dropout=0.4),
     "axial": lambda: Embedding(nn.Embedding(20, WIDTH), AxialPositions((3, 4), (4, 12)), 2.0),
-    "none": lambda: Embedding(nn.Embedding(20, WIDTH), NoPositions(), 3.0, types=TokenTypes(WIDTH)),
+    "none": lambda: Embedding(
+        nn.Embedding(20, WIDTH), NoPositions(), 3.0, types=TokenTypes(WIDTH), tasks=TaskTypes(WIDTH, 3)
+    ),
     "wider": lambda: Embedding(
         nn.Embedding(20, WIDTH), LearnedPositions(WIDTH, 9), norm=LayerNorm(WIDTH), widen=nn.Linear(WIDTH, 24)
     ),

@@ -35,7 +35,7 @@ FEWER_HEADS = [[{"heads": 2}, {"attend_to": "memory", "heads": 2}, {"kind": "mlp
         {"positions": {"kind": "shaw", "max_distance": 3}, "activation": "glu", "wiring": "pre"},
         {"positions": {"kind": "t5", "buckets": 8, "max_distance": 6}, "activation": "geglu"},
         {"norm": {"kind": "layer", "eps": 1e-3}, "output_bias": True, "tie": "none", "scale_embeddings": False},
-        {"attention_bias": False, "mlp_bias": False, "encoder": {"depth": 3, "shared": True}},
+        {"attention_bias": False, "mlp_bias": False, "encoder": {"depth": 3, "shared": True, "groups": 2}},
         {"decoder": {"depth": 1, "layers": FEWER_HEADS}},
     ],
     ids=str,

@@ -13,7 +13,8 @@ from torch import nn
 import headwise
 from headwise import UserError
 from headwise.blocks.attention.projections import GroupedQueryProjection
-from headwise.blocks.stack import TokenTypes, count_parameters
+from headwise.blocks.stack import TaskTypes, TokenTypes, count_parameters
+from headwise.blocks.stream import Context
 from headwise.testing import assert_causal_in_embeddings
 
 COUNTS = {
@@ -86,6 +87,26 @@ def test_a_second_text_has_another_token_type() -> None:
     ids = torch.tensor([[1, 5, 6, 2, 7, 2, 0], [1, 5, 2, 0, 0, 0, 0]])
     found = types(torch.zeros(2, 7, 1), ids)[..., 0].tolist()
     assert found[0] == [10, 10, 10, 10, 20, 20, 20] and found[1][:3] == [10, 10, 10]
+
+
+def test_every_token_has_the_first_task_type() -> None:
+    tasks = TaskTypes(1, 3)
+    with torch.no_grad():
+        tasks.table.weight.copy_(torch.tensor([[10.0], [20.0], [30.0]]))
+    assert tasks(torch.ones(1, 4, 1), torch.tensor([[5, 2, 6, 2]]))[0, :, 0].tolist() == [11, 11, 11, 11]
+
+
+def test_the_head_of_a_masked_language_model_has_its_own_activation() -> None:
+    ids, outputs = torch.tensor([[5, 6, 7]]), {}
+    for activation, head in (("relu", ""), ("relu", "relu"), ("relu", "gelu")):
+        torch.manual_seed(0)
+        model = headwise.build("bert-tiny", vocab=12, activation=activation, head_activation=head).eval()
+        outputs[head] = model(ids)
+        x = model.encoder.drop_opening(model.encoder(ids, Context()))
+        function = torch.nn.functional.gelu if head == "gelu" else torch.relu
+        expected = model.head.before.norm(function(model.head.before.dense(x))) @ model.head.table.weight.T
+        torch.testing.assert_close(outputs[head], expected)
+    assert torch.equal(outputs[""], outputs["relu"]) and not torch.allclose(outputs["relu"], outputs["gelu"])
 
 
 def test_bert_is_bidirectional_and_gpt_is_causal() -> None:

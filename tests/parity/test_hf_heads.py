@@ -34,6 +34,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "Bert": {},
     "Albert": {"embedding_size": 12},
     "FNet": {},
+    "Roberta": {"bos_token_id": SPECIAL_IDS["cls"], "eos_token_id": SPECIAL_IDS["sep"]},
+    "Electra": {"embedding_size": 12},
     "Deberta": {"relative_attention": True, "position_biased_input": False, "pos_att_type": ["c2p", "p2c"]},
 }
 TEXTS = ["w1 w2 w20", "w4", "w5 w6"]

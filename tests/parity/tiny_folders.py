@@ -39,6 +39,14 @@ TINY: dict[str, dict[str, Any]] = {
     "gpt2": {**GPT, "bos_token_id": 28, "eos_token_id": 28},
     "bert": {**STACK, **SPECIAL_IDS},
     "albert": {**STACK, **SPECIAL_IDS, "embedding_size": 12},
+    "roberta": STACK,
+    "xlm-roberta": STACK,
+    "distilbert": {
+        **SPECIAL_IDS, "vocab_size": VOCAB, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24,
+        "max_position_embeddings": 24,
+    },
+    "electra": {**STACK, **SPECIAL_IDS, "embedding_size": 12},
+    "ernie": {**STACK, **SPECIAL_IDS, "use_task_id": True},
     "big_bird": {**STACK, **SPECIAL_IDS, "attention_type": "original_full"},
     "deberta": {
         **STACK, **SPECIAL_IDS, "relative_attention": True, "position_biased_input": False,

@@ -48,6 +48,21 @@ class TokenTypes(nn.Module, FunctionStep):
         return lambda x, tokens: self(x.unsqueeze(1), tokens.unsqueeze(1)).squeeze(1)  # (R, C) -> (R, 1, C) and back
 
 
+class TaskTypes(nn.Module, FunctionStep):
+    """Task type embedding: x + table[0] for every token (Sun et al. 2020, ERNIE 2.0: the number of the pretraining
+    task; fine-tuned models have the first)."""
+
+    def __init__(self, width: int, count: int):
+        super().__init__()
+        self.table = nn.Embedding(count, width)
+
+    def forward(self, x: Tensor, ids: Tensor) -> Tensor:
+        return x + self.table.weight[0]
+
+    def stepper(self) -> Function:
+        return self.forward
+
+
 class Positions(nn.Module, PositionStep):
     """Position embeddings that are added to token embeddings, `positions(x, pos, start)`: with `start` >= 0, `pos` is
     start, start + 1, ...; with -1 it is anything."""
@@ -56,7 +71,7 @@ class Positions(nn.Module, PositionStep):
 
 
 class Embedding(nn.Module, EmbeddingStep):
-    """The token embedding: widen(dropout(norm(table[ids] * scale + position + type))).
+    """The token embedding: widen(dropout(norm(table[ids] * scale + position + type + task type))).
 
     The table may be shared with another embedding and with the head. `widen` projects vectors narrower than the model
     to its width (ALBERT's factorised embedding, Lan et al. 2020).
@@ -71,6 +86,7 @@ class Embedding(nn.Module, EmbeddingStep):
         types: nn.Module | None = None,
         norm: nn.Module | None = None,
         widen: nn.Module | None = None,
+        tasks: nn.Module | None = None,
     ):
         super().__init__()
         self.table = table
@@ -78,6 +94,7 @@ class Embedding(nn.Module, EmbeddingStep):
         self.scale = scale
         self.drop = make_dropout(dropout)
         self.types = types if types is not None else NoTokenTypes()
+        self.tasks = tasks if tasks is not None else NoTokenTypes()
         self.norm = norm if norm is not None else nn.Identity()
         self.widen = widen if widen is not None else nn.Identity()
 
@@ -90,21 +107,18 @@ class Embedding(nn.Module, EmbeddingStep):
         x = self.table(ids)  # (B, T) -> (B, T, C)
         if self.scale != 1.0:
             x = x * self.scale
-        x = self.types(self.positions(x, pos, start), ids)
+        x = self.tasks(self.types(self.positions(x, pos, start), ids), ids)
         return Stream(self.widen(self.drop(self.norm(x))), pos, keep)
 
     def stepper(self) -> EmbedTokens:
-        table, scale, add_position, add_type = (
-            inline(self.table),
-            self.scale,
-            self.positions.stepper(),
-            inline(self.types),
-        )
+        table, scale, add_position = inline(self.table), self.scale, self.positions.stepper()
+        add_type, add_task = inline(self.types), inline(self.tasks)
         norm, drop, widen = inline(self.norm), inline(self.drop), inline(self.widen)
 
         def step(tokens: Tensor, length: int, gaps: Tensor | None) -> Stream:
             pos = None if gaps is None else length - gaps  # (R, 1)
-            x = add_type(add_position(table(tokens), scale, length, pos), tokens)  # (R,) -> (R, C)
+            x = add_position(table(tokens), scale, length, pos)  # (R,) -> (R, C)
+            x = add_task(add_type(x, tokens), tokens)
             pos = torch.arange(length, length + 1, device=tokens.device) if pos is None else pos
             return Stream(widen(drop(norm(x))).unsqueeze(1), pos)
 
@@ -113,10 +127,17 @@ class Embedding(nn.Module, EmbeddingStep):
 
 class Stack(nn.Module, LayerStep):
     """A stack of layers. `order` may name a layer twice: its weights are shared, its cache is not. Of the last layer
-    only the first `ctx.outputs_needed` outputs are computed."""
+    only the first `ctx.outputs_needed` outputs are computed. Layers are repetitions of a pattern of `period` layers."""
 
-    def __init__(self, layers: Sequence[nn.Module], final: nn.Module | None = None, order: Sequence[int] = ()):
+    def __init__(
+        self,
+        layers: Sequence[nn.Module],
+        final: nn.Module | None = None,
+        order: Sequence[int] = (),
+        period: int = 1,
+    ):
         super().__init__()
+        self.period = period
         self.layers = nn.ModuleList(layers)
         self.final = final if final is not None else nn.Identity()
         self.order = tuple(order) or tuple(range(len(layers)))

@@ -154,8 +154,8 @@ def _map_weights(
             weights[f"{side}/position_encodings/encodings"] = table
         if config.wiring.kind == "pre":
             weights |= _map_norm(state, f"{side}.stack.final", f"{side}/layer_norm")
-        for layer in range(stack.depth):
-            prefix, scope = f"{side}.stack.layers.{layer % stack.unique_layers}.", f"{side}/layer_{layer}/"
+        for layer, number in enumerate(stack.layer_numbers):
+            prefix, scope = f"{side}.stack.layers.{number}.", f"{side}/layer_{layer}/"
             for module, path in LINEARS[side].items():
                 weights |= _map_linear(state, prefix + module, scope + path, stack.activation)
             for number, path in enumerate(NORMS[side]):

@@ -23,15 +23,18 @@ class PlainStack:
     """One stack of a `TransformerConfig`, with derived defaults filled in.
 
     >>> read_plain_stack(TransformerConfig(), "decoder")
-    PlainStack(depth=6, unique_layers=6, heads=8, head_width=64, hidden=2048, activation='relu')
+    PlainStack(layer_numbers=(0, 1, 2, 3, 4, 5), heads=8, head_width=64, hidden=2048, activation='relu')
     """
 
-    depth: int
-    unique_layers: int  # layer i has the weights of i % unique_layers
+    layer_numbers: tuple[int, ...]  # the layer whose weights each place of the stack has
     heads: int
     head_width: int
     hidden: int
     activation: str
+
+    @property
+    def depth(self) -> int:
+        return len(self.layer_numbers)
 
 
 def read_plain_stack(config: TransformerConfig, name: Side) -> PlainStack:
@@ -58,8 +61,7 @@ def read_plain_stack(config: TransformerConfig, name: Side) -> PlainStack:
         raise UserError(f"{name}.layers: attentions of one layer with different heads cannot be exported")
     ((heads, head_width),) = shapes
     return PlainStack(
-        depth=stack.depth,
-        unique_layers=len(pattern) if stack.shared else stack.depth,
+        layer_numbers=tuple(stack.list_layer_numbers(len(pattern))),
         heads=heads,
         head_width=head_width,
         hidden=mlp.hidden or round(mlp.expand * config.width) or config.hidden or 4 * config.width,

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 from torch import nn
 
+from headwise.blocks.feedforward import Activation
 from headwise.blocks.heads import MLMTransform, Pooler, VocabularyHead
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.pool import Pool
 from headwise.blocks.residual import make_dropout
-from headwise.blocks.stack import Decoder, Embedding, Encoder, Stack, TokenTypes
+from headwise.blocks.stack import Decoder, Embedding, Encoder, Stack, TaskTypes, TokenTypes
 from headwise.errors import UserError
 from headwise.models.config import PoolKind, Tie
 from headwise.models.encoder_decoder import EncoderDecoder
@@ -23,7 +24,7 @@ from headwise.models.masked_lm import MaskedLanguageModel
 from headwise.models.text_classifier import SequenceClassifier, SpanClassifier, TextEncoder, TokenClassifier
 from headwise.text import BOS
 
-POOLERS = {"pooler": "tanh", "pooler_gelu": "gelu"}  # activation of the dense layer
+POOLERS = {"pooler": "tanh", "pooler_gelu": "gelu", "pooler_relu": "relu"}  # activation of the dense layer
 
 
 class TextFields(LayerFields):
@@ -33,6 +34,8 @@ class TextFields(LayerFields):
     embedding_width: int = Field(0, ge=0)  # factorised embedding table; 0: as wide as the model
     embedding_norm: bool = False
     token_types: int = Field(0, ge=0)  # token type embeddings, one for each text of a pair; 0: none
+    # embedding table of task types, of which every token has the first (ERNIE 2.0); 0: none
+    task_types: int = Field(0, ge=0)
     # with token types, a masked language model also predicts whether the second text follows
     next_sentence_head: bool = True
     # weight tying. auto: all where the vocabulary is shared, else target; none where outputs are wider than the table
@@ -40,6 +43,8 @@ class TextFields(LayerFields):
     output_bias: bool = False
     suppress_ids: tuple[int, ...] = ()  # ids that are never generated: those without a token in an imported vocabulary
     pool: PoolKind = "mean"  # of a classifier
+    # activation of the masked language model's head; empty: that of the layers
+    head_activation: Activation | Literal[""] = ""
     embeddings: str = ""  # a run or a word2vec text file to initialise the embedding table from
     start_id: int = BOS  # the decoder's first input; Marian starts from the padding
 
@@ -53,6 +58,7 @@ def build_embedding(config: TextFields, table: nn.Embedding) -> Embedding:
         scale=width**0.5 if config.scale_embeddings else 1.0,
         dropout=config.dropout,
         types=TokenTypes(width, config.token_types) if config.token_types else None,
+        tasks=TaskTypes(width, config.task_types) if config.task_types else None,
         norm=config.norm.build(width) if config.embedding_norm else None,
         widen=nn.Linear(width, config.width) if config.embedding_width else None,
     )
@@ -130,7 +136,7 @@ def build_text_parts(
         head_input_width=config.embedding_width or config.outer,
         before=lambda: nn.Linear(config.outer, config.embedding_width) if config.embedding_width else None,
         norm=lambda: config.norm.build(table_width),
-        activation=config.activation,
+        activation=config.head_activation or config.activation,
         dropout=config.dropout,
         tie=config.tie,
         output_bias=config.output_bias,

@@ -9,7 +9,8 @@ from headwise.config.base import Config
 from headwise.errors import UserError
 
 Tie = Literal["auto", "all", "target", "inputs", "none"]  # inputs: source and target share, the outputs have their own
-PoolKind = Literal["mean", "max", "first", "last", "pooler", "pooler_gelu"]  # pooler: the first, through tanh or GELU
+# pooler: the first token's vector through a dense layer with tanh, GELU or ReLU
+PoolKind = Literal["mean", "max", "first", "last", "pooler", "pooler_gelu", "pooler_relu"]
 
 
 class ModelConfig(Config):

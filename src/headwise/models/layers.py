@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import ceil
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
@@ -22,6 +23,7 @@ from headwise.blocks.residual import LayerScaleAdd, PostNormConfig, ResidualAdd
 from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.config.base import SHORTHANDS, Config, Problems, list_problems
+from headwise.errors import UserError
 
 Parts = tuple[Any, ...]  # the parts of one layer
 MakeAdd = Callable[[], nn.Module]  # builds a residual add
@@ -42,6 +44,29 @@ class StackConfig(Config):
     depth: int = Field(6, ge=1)
     layers: Layers = ()
     shared: bool = False  # one set of weights for every repetition of the pattern
+    groups: int = Field(1, ge=1)  # of shared layers: groups of consecutive repetitions, each with its own weights
+
+    def count_layers(self, period: int) -> int:
+        """Number of layers with weights of their own, of a pattern of `period` layers."""
+        if self.groups > 1 and not self.shared:
+            raise UserError("groups: only layers that share weights have groups; set shared = true")
+        if self.groups > ceil(self.depth / period):
+            raise UserError(f"groups: {self.groups} do not fit {self.depth} layers; use fewer groups")
+        return self.groups * period if self.shared else self.depth
+
+    def list_layer_numbers(self, period: int) -> list[int]:
+        """The layer whose weights each place of the stack has, of a pattern of `period` layers.
+
+        >>> StackConfig(depth=4, shared=True, groups=2).list_layer_numbers(1)
+        [0, 0, 1, 1]
+        >>> StackConfig(depth=6, shared=True).list_layer_numbers(2)
+        [0, 1, 0, 1, 0, 1]
+        """
+        if not self.shared:
+            return list(range(self.depth))
+        # In floats, as transformers computes the groups of ALBERT, which differ from integers for 14 of 18 layers.
+        repetitions_per_group = ceil(self.depth / period) / self.groups
+        return [int(i // period / repetitions_per_group) * period + i % period for i in range(self.depth)]
 
 
 class LayerFields(Config):
@@ -102,10 +127,11 @@ class OneStackFields(LayerFields):
     depth: int = Field(12, ge=1)
     layers: Layers = ()  # a pattern of parts that repeats; empty: the model's own
     shared: bool = False  # one set of weights for every repetition of the pattern
+    groups: int = Field(1, ge=1)  # of shared layers: groups of consecutive repetitions, each with its own weights
 
     @property
     def stack(self) -> StackConfig:
-        return StackConfig(depth=self.depth, layers=self.layers, shared=self.shared)
+        return StackConfig(depth=self.depth, layers=self.layers, shared=self.shared, groups=self.groups)
 
     def stacks(self) -> tuple[StackConfig, StackConfig]:
         return self.stack, self.stack
@@ -145,7 +171,7 @@ def build_stack(
     """Build a stack. `site` and `make_add(layer, depth)` replace the build context and residual adds of the config."""
     site = site or build_context(config, causal, memory)
     pattern = stack.layers or config.pattern(memory)
-    layer_parts = [pattern[i % len(pattern)] for i in range(len(pattern) if stack.shared else stack.depth)]
+    layer_parts = [pattern[i % len(pattern)] for i in range(stack.count_layers(len(pattern)))]
     wiring = config.wiring.build()
     layers = [
         wiring(
@@ -155,8 +181,8 @@ def build_stack(
         )
         for number, parts in enumerate(layer_parts)
     ]
-    order = [i % len(layers) for i in range(stack.depth)]
-    return Stack(layers, wiring.build_final_norm(lambda: config.norm.build(config.outer)), order)
+    final_norm = wiring.build_final_norm(lambda: config.norm.build(config.outer))
+    return Stack(layers, final_norm, stack.list_layer_numbers(len(pattern)), period=len(pattern))
 
 
 def build_context(config: LayerFields, causal: bool = False, memory: bool = False) -> BuildContext:

@@ -62,7 +62,8 @@ class SpanClassifier(nn.Module):
         """Logits (B, T, 2) of start and end for (B, T) ids, masked outside the second text; with labels (B, 2) the loss
         of both instead, where -1 is ignored."""
         ends = ids == self.end
-        second = (ends.cumsum(1) == 1) & ~ends & (ids != self.encoder.pad)
+        begins = ends & ~F.pad(ends, (1, 0))[:, :-1]  # of several EOS in a row the first
+        second = (begins.cumsum(1) == 1) & ~ends & (ids != self.encoder.pad)
         second = second | ~second.any(1, keepdim=True)  # without a second text no position is masked
         logits = self.head(self.encoder.drop_opening(self.encoder(ids, Context())))
         logits = logits.masked_fill(~second.unsqueeze(-1), torch.finfo(logits.dtype).min)

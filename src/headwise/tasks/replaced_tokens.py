@@ -77,11 +77,14 @@ class DiscriminatorHead(nn.Module):
 
 class ReplacedTokenDetector(nn.Module):
     """Replaced token detection: a discriminator (`encoder`, `head`) and the generator that it learns from, with shared
-    embeddings. The encoder is found by `init_from`, so that it can be fine-tuned without the generator."""
+    embeddings. The encoder is found by `init_from`, so that it can be fine-tuned without the generator.
 
-    def __init__(self, encoder: Encoder, head: DiscriminatorHead, generator: MaskedLanguageModel):
+    An imported discriminator has no generator: it detects replaced tokens, and is neither trained nor scored."""
+
+    def __init__(self, encoder: Encoder, head: DiscriminatorHead, generator: MaskedLanguageModel | None = None):
         super().__init__()
-        self.encoder, self.head, self.generator = encoder, head, generator
+        self.encoder, self.head = encoder, head
+        self.generator: Any = generator
 
     def forward(
         self, ids: Tensor, hidden: Tensor | None = None, weight: float = 50.0, label_smoothing: float = 0.0
@@ -99,6 +102,11 @@ class ReplacedTokenDetector(nn.Module):
 
     def encode_hidden(self, ids: Tensor, hidden: Tensor) -> Tensor:
         """The generator's vectors at the masked words, (N, C)."""
+        if self.generator is None:
+            raise UserError(
+                "task.generator_size: 0 is a discriminator without a generator, which detects replaced tokens but is "
+                "neither trained nor scored; train one with init_from and a larger size"
+            )
         stream = self.generator.encoder(ids.masked_fill(hidden, self.generator.mask_id), Context())
         return self.generator.encoder.drop_opening(stream)[hidden]
 
@@ -122,7 +130,7 @@ class ReplacedTokenDetector(nn.Module):
 def share_embeddings(encoder: Encoder, generator: MaskedLanguageModel) -> None:
     """Weight tying: the generator uses the discriminator's embedding table, positions, types and norm."""
     tied = generator.head.table is generator.encoder.embed.table
-    for name in ("table", "positions", "types", "norm"):
+    for name in ("table", "positions", "types", "tasks", "norm"):
         setattr(generator.encoder.embed, name, getattr(encoder.embed, name))
     if tied:
         generator.head.table = encoder.embed.table
@@ -138,6 +146,16 @@ def generator_config(model: ModelConfig, size: float) -> ModelConfig:
     changes: dict[str, Any] = {"width": width, "heads": heads, "hidden": hidden}
     narrow: ModelConfig = model.replace(embedding_width=model.embedding_width or model.width, **changes)
     return narrow
+
+
+def build_discriminator(model: ModelConfig, vocab: int) -> ReplacedTokenDetector:
+    """A discriminator without a generator."""
+    if not isinstance(model, TextFields):
+        raise UserError(f"model.kind: '{model.kind}' has no encoder that could be a discriminator; use 'bert'")
+    encoder = model.build(vocab, 0, "masked").encoder
+    head = DiscriminatorHead(model.outer, model.activation if model.activation in ACTIVATIONS else "gelu")
+    init_normal(head)
+    return ReplacedTokenDetector(encoder, head)
 
 
 @dataclass(frozen=True)
@@ -157,15 +175,15 @@ class ReplacedTokens(TextTask["ReplacedTokensConfig", ReplacedTokenDetector]):
 
     def build(self, model: ModelConfig) -> ReplacedTokenDetector:
         vocab = self.tokenisers.target.size + 1  # the last row is the mask
+        if not self.config.generator_size:
+            return build_discriminator(model, vocab)
         narrow = generator_config(model, self.config.generator_size)
         generator = narrow.build(vocab, 0, self.config.shape)
         generator.order = nn.Identity()  # no next-sentence prediction
-        encoder = model.build(vocab, 0, self.config.shape).encoder
-        assert isinstance(model, TextFields)
-        head = DiscriminatorHead(model.outer, model.activation if model.activation in ACTIVATIONS else "gelu")
-        init_normal(head)
-        share_embeddings(encoder, generator)
-        return ReplacedTokenDetector(encoder, head, generator)
+        detector = build_discriminator(model, vocab)
+        share_embeddings(detector.encoder, generator)
+        detector.generator = generator
+        return detector
 
     def build_batches(self, examples: Examples, seed: int, config: TrainConfig) -> MaskedBlocks:
         return self._masking(examples, seed, config.tokens_per_batch, config.batch_size)
@@ -301,5 +319,6 @@ class ReplacedTokensConfig(TaskConfig):
     kind: Literal["replaced-tokens"] = "replaced-tokens"
     context: int = Field(128, ge=4)  # tokens of a training text, special tokens included; longer texts are cut
     mask_rate: float = Field(0.15, gt=0, lt=1)  # share of the words that are masked
-    generator_size: float = Field(0.25, gt=0, le=1)  # width, heads and hidden of the generator, as a share
+    # width, heads and hidden of the generator, as a share; 0: no generator, of an imported discriminator
+    generator_size: float = Field(0.25, ge=0, le=1)
     discriminator_weight: float = Field(50.0, gt=0)  # λ

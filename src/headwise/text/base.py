@@ -51,3 +51,8 @@ class Tokeniser(ABC):
     def id_limit(self) -> int:
         """All ids are below this number; it exceeds `size` where an id encodes more than a token."""
         return self.size
+
+    @property
+    def pair_separators(self) -> int:
+        """The number of EOS tokens between the texts of a pair."""
+        return 1

@@ -145,6 +145,12 @@ class HfTokeniser(Tokeniser):
         return bool(self.tokenizer.encode("").ids[:1] == [self.rows.bos])
 
     @property
+    def pair_separators(self) -> int:
+        """The EOS tokens that the original tokenizer puts between two texts; 1 where it adds no special tokens."""
+        special_ids = self.tokenizer.encode("", "").ids
+        return max(1, sum(number == self.rows.eos for number in special_ids) - 1)
+
+    @property
     def byte_level(self) -> bool:
         """Whether its tokens are bytes written as characters, which are not readable."""
         return (self.engine.get("decoder") or {}).get("type") == "ByteLevel"

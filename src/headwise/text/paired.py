@@ -15,7 +15,8 @@ SEPARATOR = "\t"
 
 
 class Paired(Tokeniser):
-    """A tokeniser of text pairs: encodes each text with an inner tokeniser and puts EOS for the tab between them.
+    """A tokeniser of text pairs: encodes each text with an inner tokeniser and puts EOS for the tab between them, as
+    often as the inner tokeniser's model expects (RoBERTa: twice).
 
     >>> from headwise.text.vocabulary import Characters
     >>> Paired(Characters("ab")).encode("ab\\tb")
@@ -37,7 +38,11 @@ class Paired(Tokeniser):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         pairs = [text.split(SEPARATOR) for text in texts]
         encoded = iter(self.inner.encode_batch([part for pair in pairs for part in pair]))
-        return [join_with_eos(islice(encoded, len(pair))) for pair in pairs]
+        return [join_with_eos(islice(encoded, len(pair)), self.pair_separators) for pair in pairs]
+
+    @property
+    def pair_separators(self) -> int:
+        return self.inner.pair_separators
 
     @property
     def id_limit(self) -> int:
@@ -45,11 +50,13 @@ class Paired(Tokeniser):
 
     def decode(self, ids: Iterable[int]) -> str:
         parts: list[list[int]] = [[]]
+        ends = 0  # EOS tokens so far
         for number in ids:
-            if number == EOS:
-                parts.append([])
-            else:
+            if number != EOS:
                 parts[-1].append(number)
+            elif ends % self.pair_separators == 0:
+                parts.append([])
+            ends += number == EOS
         if not parts[-1]:
             parts.pop()  # EOS ended the last text
         return SEPARATOR.join(map(self.inner.decode, parts))
@@ -67,9 +74,9 @@ class Paired(Tokeniser):
         return cls(get_tokeniser_class(data["of"]).from_json(data, normalise))
 
 
-def join_with_eos(parts: Iterable[list[int]]) -> list[int]:
-    """Concatenate the ids of texts, with EOS between them."""
+def join_with_eos(parts: Iterable[list[int]], separators: int = 1) -> list[int]:
+    """Concatenate the ids of texts, with EOS tokens between them."""
     ids: list[int] = []
     for number, part in enumerate(parts):
-        ids += [EOS, *part] if number else part
+        ids += [*[EOS] * separators, *part] if number else part
     return ids

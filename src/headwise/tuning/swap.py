@@ -169,6 +169,8 @@ def rewrite_config(config: Any, model: nn.Module, names: Iterable[str], mixer: A
     simple = config.replace(mixer=mixer)
     if all(expand_layers(simple, side, memory) == layers for side, layers in layers_of_side.items()):
         return simple
+    if any(stack.groups > 1 for stack in config.stacks()):
+        raise UserError("swap: of layers that share weights in groups all can be swapped, not some; name all of them")
     if "layers" in type(config).model_fields:
         return config.replace(layers=next(iter(layers_of_side.values())))
     stacks = {side: getattr(config, side).replace(layers=layers) for side, layers in layers_of_side.items()}
@@ -179,4 +181,4 @@ def expand_layers(config: LayerFields, side: str, memory: bool) -> tuple[Parts, 
     """The parts of every layer of a stack."""
     stack = config.stacks()[SIDES.index(side)]
     pattern = stack.layers or config.pattern(memory and side == "decoder")
-    return tuple(pattern[i % len(pattern)] for i in range(len(pattern) if stack.shared else stack.depth))
+    return tuple(pattern[i % len(pattern)] for i in range(stack.count_layers(len(pattern))))

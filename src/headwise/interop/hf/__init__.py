@@ -14,7 +14,8 @@ How to add an architecture: one file beside this one, and its name in `ARCHITECT
 2. An `Architecture`: `classes` maps classes of `transformers` to tasks (of several the first that can hold a model is
    written; `required_tensors` names a tensor that only a certain class can hold), `config` is the Headwise model
    config, and `name_map` maps Headwise modules to Hugging Face modules. `{i}` is the number of a layer, `{stage}` of
-   the stack that it is in where there are several, `{side}` is encoder or decoder. Parameters follow from the module
+   the stack that it is in where there are several, `{side}` is encoder or decoder; a value may have `{group}` and
+   `{inner}` for a layer that shares its weights (ALBERT). Parameters follow from the module
    (table -> weight). A value is a name; `fuse(...)` of several modules whose rows are concatenated here;
    `transpose(...)` of one with transposed weights; `stack_experts(...)` of tensors that each expert `{e}` has;
    `any_of(...)` of names of which a checkpoint has one; for anything else a `WeightConverter` with two functions. A key
@@ -57,6 +58,9 @@ ARCHITECTURES = {  # model_type -> module:name
     "deberta": "headwise.interop.hf.deberta:DEBERTA",
     "deit": "headwise.interop.hf.deit:DEIT",
     "detr": "headwise.interop.hf.detr:DETR",
+    "distilbert": "headwise.interop.hf.distilbert:DISTILBERT",
+    "electra": "headwise.interop.hf.electra:ELECTRA",
+    "ernie": "headwise.interop.hf.ernie:ERNIE",
     "fnet": "headwise.interop.hf.fnet:FNET",
     "t5": "headwise.interop.hf.t5:T5",
     "bart": "headwise.interop.hf.bart:BART",
@@ -68,9 +72,11 @@ ARCHITECTURES = {  # model_type -> module:name
     "qwen2": "headwise.interop.hf.qwen:QWEN2",
     "qwen3": "headwise.interop.hf.qwen:QWEN3",
     "resnet": "headwise.interop.hf.resnet:RESNET",
+    "roberta": "headwise.interop.hf.roberta:ROBERTA",
     "swin": "headwise.interop.hf.swin:SWIN",
     "swinv2": "headwise.interop.hf.swin:SWIN_V2",
     "vit": "headwise.interop.hf.vit:VIT",
+    "xlm-roberta": "headwise.interop.hf.roberta:XLM_ROBERTA",
 }
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from headwise.interop.hf.architecture import (
     ACTIVATIONS,
@@ -16,6 +16,7 @@ from headwise.interop.hf.architecture import (
     HfTextConfig,
     NameMap,
     TokenId,
+    WeightConverter,
     fuse,
     name_activation,
 )
@@ -87,7 +88,7 @@ class HfEncoderConfig(HfTextConfig):
             "hidden_dropout_prob": config.dropout,
             "attention_probs_dropout_prob": config.attention_dropout,
             "max_position_embeddings": getattr(config.positions, "max_length", 512),
-            "type_vocab_size": config.token_types,
+            "type_vocab_size": max(1, config.token_types),  # transformers adds the first to every token
             "layer_norm_eps": config.norm.eps,
             "tie_word_embeddings": config.tie not in ("none", "inputs"),
         }
@@ -122,11 +123,24 @@ class HfAlbertConfig(HfEncoderConfig):
     hidden_act: HfActivation = "gelu_new"
     hidden_dropout_prob: float = 0.0
     attention_probs_dropout_prob: float = 0.0
-    num_hidden_groups: Literal[1] = 1
-    inner_group_num: Literal[1] = 1
+    num_hidden_groups: int = Field(1, gt=0)  # of consecutive layers that share weights
+    inner_group_num: int = Field(1, gt=0)  # layers that stand for each of num_hidden_layers
+
+    @model_validator(mode="after")
+    def _check_groups(self) -> Self:
+        if self.num_hidden_groups > self.num_hidden_layers:
+            raise ValueError(
+                f"num_hidden_groups is {self.num_hidden_groups}, more than num_hidden_layers, so that some would be "
+                "unused; correct one"
+            )
+        return self
 
     def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
+        inner = self.inner_group_num
         return super().to_settings(task, names) | {
+            "depth": self.num_hidden_layers * inner,
+            "layers": [["attention", "mlp"]] * inner if inner > 1 else [],
+            "groups": self.num_hidden_groups,
             "embedding_width": self.embedding_size,
             "pool": "mean" if task == "encode" and not has_tensor(names, "pooler.weight") else "pooler",
             "next_sentence_head": has_tensor(names, "sop_classifier.classifier.weight"),
@@ -134,7 +148,13 @@ class HfAlbertConfig(HfEncoderConfig):
 
     @classmethod
     def build_keys(cls, config: Any) -> dict[str, Any]:
-        return super().build_keys(config) | {"embedding_size": config.embedding_width or config.width}
+        inner = max(1, len(config.layers))
+        return super().build_keys(config) | {
+            "embedding_size": config.embedding_width or config.width,
+            "num_hidden_layers": max(1, config.depth // inner),
+            "num_hidden_groups": config.groups,
+            "inner_group_num": inner,
+        }
 
 
 def has_tensor(names: Collection[str], ending: str) -> bool:
@@ -147,6 +167,12 @@ EMBEDDING = {
     "encoder.embed.positions": "{prefix}.embeddings.position_embeddings",
     "encoder.embed.types.table": "{prefix}.embeddings.token_type_embeddings",
     "encoder.embed.norm": "{prefix}.embeddings.LayerNorm",
+}
+MLM_HEAD: NameMap = {
+    "head.before.dense": "cls.predictions.transform.dense",
+    "head.before.norm": "cls.predictions.transform.LayerNorm",
+    "head.table": "cls.predictions.decoder",
+    "head.bias": "cls.predictions.decoder.bias",
 }
 LABELS: NameMap = {"head.table": "classifier", "head.bias": "classifier.bias"}
 
@@ -177,7 +203,21 @@ def list_ignored(prefix: str, mlm_head: str = "cls.predictions") -> dict[str, st
 
 
 PROJECTIONS = ("query", "key", "value")
-LAYER, HF_LAYER = "encoder.stack.layers.{i}", "bert.encoder.layer.{i}"
+LAYER = "encoder.stack.layers.{i}"
+
+
+def build_layer_map(layer: str) -> dict[str, str | WeightConverter]:
+    """Tensor names of a layer of BERT, whose module is `layer`."""
+    return {
+        f"{LAYER}.parts.0.qkv.project": fuse(*(f"{layer}.attention.self.{part}" for part in PROJECTIONS)),
+        f"{LAYER}.parts.0.out": f"{layer}.attention.output.dense",
+        f"{LAYER}.norms.0": f"{layer}.attention.output.LayerNorm",
+        f"{LAYER}.parts.1.inner": f"{layer}.intermediate.dense",
+        f"{LAYER}.parts.1.outer": f"{layer}.output.dense",
+        f"{LAYER}.norms.1": f"{layer}.output.LayerNorm",
+    }
+
+
 BERT = Architecture(
     hf_config=HfBertConfig,
     config=BertConfig,
@@ -196,30 +236,16 @@ BERT = Architecture(
     },
     name_map={
         **set_prefix("bert", EMBEDDING),
-        f"{LAYER}.parts.0.qkv.project": fuse(*(f"{HF_LAYER}.attention.self.{part}" for part in PROJECTIONS)),
-        f"{LAYER}.parts.0.out": f"{HF_LAYER}.attention.output.dense",
-        f"{LAYER}.norms.0": f"{HF_LAYER}.attention.output.LayerNorm",
-        f"{LAYER}.parts.1.inner": f"{HF_LAYER}.intermediate.dense",
-        f"{LAYER}.parts.1.outer": f"{HF_LAYER}.output.dense",
-        f"{LAYER}.norms.1": f"{HF_LAYER}.output.LayerNorm",
+        **build_layer_map("bert.encoder.layer.{i}"),
     },
-    head_maps=build_head_maps(
-        "bert.pooler.dense",
-        "cls.seq_relationship",
-        {
-            "head.before.dense": "cls.predictions.transform.dense",
-            "head.before.norm": "cls.predictions.transform.LayerNorm",
-            "head.table": "cls.predictions.decoder",
-            "head.bias": "cls.predictions.decoder.bias",
-        },
-    ),
+    head_maps=build_head_maps("bert.pooler.dense", "cls.seq_relationship", MLM_HEAD),
     required_tensors={"BertForPreTraining": "order.2.weight"},
     base_prefix="bert.",
     ignored=list_ignored("bert"),
     special_names={"bos": "cls", "eos": "sep"},
 )
 
-HF_GROUP = "albert.encoder.albert_layer_groups.0.albert_layers.0"
+HF_GROUP = "albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}"
 ALBERT = Architecture(
     hf_config=HfAlbertConfig,
     config=AlbertConfig,

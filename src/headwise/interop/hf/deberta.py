@@ -71,6 +71,7 @@ class HfDebertaConfig(HfEncoderConfig):
             "relative_attention": True,
             "position_biased_input": False,
             "pos_att_type": ("c2p", "p2c"),
+            "type_vocab_size": config.token_types,
             "mask_decoder": config.mask_decoder,
             "max_position_embeddings": config.max_length,
             "max_relative_positions": getattr(config.positions, "max_distance", -1),

@@ -24,6 +24,7 @@ from headwise.interop.hf.ties import TABLES, infer_tie, resolve_ties
 from headwise.interop.hf.weights import load_weights
 from headwise.models.config import ModelConfig
 from headwise.tasks.base import TaskConfig
+from headwise.tasks.replaced_tokens import build_discriminator
 from headwise.tasks.tables import TASKS
 from headwise.text.hf import Rows
 from headwise.text.tokenisers import Tokenisers
@@ -92,6 +93,8 @@ def build_text_model(
     task, task_settings = build_task, dict[str, Any]()
     if build_task == "classify":
         task, task_settings = infer_classification_task(data, labels, where)
+    elif build_task == "replaced-tokens":
+        task_settings = {"generator_size": 0, "context": max(4, hf_config.context)}
     special_ids = {**dict(hf_config), **data}
     vocabularies = files.build_vocabularies(architecture, hf_config, special_ids, labels if task in LABELLERS else ())
     if task == "regress":
@@ -109,7 +112,10 @@ def build_text_model(
     tokenisers = files.build_tokenisers(vocabularies, labels, task)
     outputs = 1 if task == "regress" else 0 if target is source else len(target.order)
     with SkipInit():
-        model = config.build(len(source.order), outputs, build_task)
+        if build_task == "replaced-tokens":
+            model = build_discriminator(config, len(source.order))
+        else:
+            model = config.build(len(source.order), outputs, build_task)
     if task not in GENERATIVE_TASKS and model.encoder.opening is not None and None in (source.bos, source.eos):
         names = " and ".join(f"{architecture.special_name(name)}_token" for name in ("bos", "eos"))
         raise UserError(

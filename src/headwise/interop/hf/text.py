@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SPECIAL_NAMES = ("pad", "bos", "eos", "unk", "mask")
 TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
 NATIVE = "headwise-tokenisers.json"  # written for a tokeniser that no tokenizer.json can express
+MASKING_TASKS = ("masked", "replaced-tokens")  # the last row of their vocabulary is the mask token
 LABELLERS: dict[str, type[Words | Labels]] = {"tag": Words, "classify": Labels, "regress": Labels}
 
 
@@ -83,7 +84,7 @@ class TokeniserFiles:
         if self.native or not self.tokenizer_json:
             return self.native
         try:
-            tokeniser = HfTokeniser(self.tokenizer_json, vocabularies.source, masked=task == "masked")
+            tokeniser = HfTokeniser(self.tokenizer_json, vocabularies.source, masked=task in MASKING_TASKS)
         except UserError as error:
             raise UserError(f"{self.where}: {error}") from None
         target = LABELLERS[task](distinguish_labels(labels)) if task in LABELLERS else tokeniser

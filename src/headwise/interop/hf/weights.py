@@ -156,7 +156,8 @@ def _expand_experts(names: Sequence[str], experts: int) -> tuple[str, ...]:
 
 
 def _list_layers(model: nn.Module, match: re.Match[str]) -> Iterator[dict[str, Any]]:
-    """The values of `{i}` and `{side}`: a layer that shares its weights is stored several times."""
+    """The values of `{i}`, `{group}`, `{inner}` and `{side}`: a layer that shares its weights is stored several times,
+    unless its name has the group that shares them and its number in the group."""
     groups = match.groupdict()
     if "i" not in groups:
         yield groups
@@ -164,7 +165,7 @@ def _list_layers(model: nn.Module, match: re.Match[str]) -> Iterator[dict[str, A
     stack: Any = model.get_submodule(match.string[: match.start("i")].removesuffix(".layers."))
     for index, layer in enumerate(stack.order):
         if layer == int(groups["i"]):
-            yield groups | {"i": index}
+            yield groups | {"i": index, "group": layer // stack.period, "inner": layer % stack.period}
 
 
 def _list_part_sizes(owner: nn.Module, name: str, tensor: Tensor) -> Sequence[int]:

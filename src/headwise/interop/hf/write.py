@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from headwise.interop.hf.files import WEIGHTS
 from headwise.interop.hf.images import PROCESSOR, build_processor_config
 from headwise.interop.hf.text import (
     LABELLERS,
+    MASKING_TASKS,
     NATIVE,
     NO_VOCABULARIES,
     SPECIAL_NAMES,
@@ -35,6 +38,7 @@ from headwise.models.language_model import LanguageModel
 from headwise.models.layers import LayerFields
 from headwise.models.masked_lm import MaskedLanguageModel
 from headwise.tasks.mask_filling import MASK
+from headwise.tasks.replaced_tokens import ReplacedTokenDetector
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
 from headwise.text.base import Tokeniser
 from headwise.text.hf import HfTokeniser, Rows
@@ -47,11 +51,12 @@ IGNORED_SETTINGS = {
     "kind", "dropout", "attention_dropout", "hidden_dropout", "drop_path", "embeddings", "output_bias", "suppress_ids",
     "pool", "next_sentence_head", "class_heads", "frozen", "backbone_lr_scale", "tie",
 }  # fmt: skip
-STACK_SETTINGS = {"depth", "layers", "shared", "encoder", "decoder"}
+STACK_SETTINGS = {"depth", "layers", "shared", "groups", "encoder", "decoder"}
 SIDES = ("encoder", "decoder")
 NO_ARCHITECTURE = (
     "model.kind: transformers has no '{kind}' to {task}, so the run cannot be exported; train another kind"
 )
+log = logging.getLogger(__name__)
 MAX_LENGTH = 1024  # limit in generation_config.json
 GENERATION_IDS = tuple(
     f"{name}_token_id" for name in ("bos", "eos", "pad", "decoder_start", "forced_bos", "forced_eos")
@@ -92,6 +97,9 @@ def _write_text_model(
     if not isinstance(config, LayerFields):  # n-grams, hidden Markov models, word vectors, recurrent networks
         raise UserError(NO_ARCHITECTURE.format(kind=config.kind, task=task))
     source, target = find_vocabularies(model, task, tokenisers, labels, rows)
+    if isinstance(model, ReplacedTokenDetector) and model.generator is not None:
+        log.info("generator: not written, as a folder of transformers has the discriminator alone")
+        model = ReplacedTokenDetector(model.encoder, model.head)
     model, config = move_sines_first(model, config)
     if separate := build_task == "transduce" and target is not source:
         config = config.replace(tie="target" if config.tie == "auto" else config.tie)
@@ -107,12 +115,24 @@ def _write_text_model(
     data |= {f"{hf_name}_token_id": getattr(source, name) for hf_name, name in architecture.extra_special_ids.items()}
     if separate:
         data["decoder_vocab_size"] = target.vocab
+    _check_special_ids(architecture, hf_config, data, build_task)
     with create_folder(folder) as temporary:
         _save_checkpoint(state, temporary)
         write_json(temporary / "config.json", data)
         write_json(temporary / "generation_config.json", build_generation_config(data, source, task, hf_config.context))
         if tokenisers and not architecture.write_tokeniser_files(tokenisers, temporary):
             _write_tokenisers(tokenisers, architecture, model, temporary)
+
+
+def _check_special_ids(architecture: Architecture, hf_config: HfConfig, data: Mapping[str, Any], task: str) -> None:
+    """Refuse special token ids that change other settings: RoBERTa's positions begin after the padding's id."""
+    settings = architecture.hf_config.read(data).to_settings(task, ())
+    for key, value in hf_config.to_settings(task, ()).items():
+        if settings[key] != value:
+            raise UserError(
+                f"{key}: config.json of {architecture.model_type} has {settings[key]} with these special tokens, the "
+                f"model {value}, so it cannot be exported; train with another value"
+            )
 
 
 def _write_image_model(model: Any, config: Any, task: str, tokenisers: Tokenisers, folder: Path | str) -> None:
@@ -172,7 +192,7 @@ def _find_token_rows(
     if rows is None:
         tables = [side.embed.table for name in SIDES if (side := getattr(model, name, None))]
         sizes = [table.num_embeddings for table in tables]
-        native = [Rows(size, PAD, BOS, EOS, UNK, mask=size - 1 if task == "masked" else None) for size in sizes]
+        native = [Rows(size, PAD, BOS, EOS, UNK, mask=size - 1 if task in MASKING_TASKS else None) for size in sizes]
         if tables[0] is not tables[-1]:  # two vocabularies, even if they have the same size
             return Vocabularies(native[0], native[-1])
         rows = native[0]
@@ -200,7 +220,7 @@ def choose_architecture(config: Any, task: str, vocab: int = 0) -> tuple[Archite
         settings, settings_back = resolve_settings(config, task), resolve_settings(read_back, task)
         differing = [key for key in settings if settings[key] != settings_back.get(key)]
         # Layers that share weights can be written as copies, not the other way round.
-        if any(after and not before for before, after in zip(list_shared(config), list_shared(read_back), strict=True)):
+        if not shares_at_most(read_back, config):
             differing.append("shared")
         if not differing:
             return architecture, hf_config
@@ -214,9 +234,20 @@ def choose_architecture(config: Any, task: str, vocab: int = 0) -> tuple[Archite
     raise UserError(min(refusals, key=lambda refusal: refusal[0])[1])  # of the closest architecture
 
 
-def list_shared(config: Any) -> list[bool]:
-    """Whether the layers of each stack share weights."""
-    return [stack.shared for stack in config.stacks()] if isinstance(config, LayerFields) else []
+def shares_at_most(config: Any, other: Any) -> bool:
+    """Whether layers that share weights in a config also do so in another of the same depth."""
+    return all(
+        numbers[first] != numbers[second] or other_numbers[first] == other_numbers[second]
+        for numbers, other_numbers in zip(list_layer_numbers(config), list_layer_numbers(other), strict=True)
+        for first, second in combinations(range(min(len(numbers), len(other_numbers))), 2)
+    )
+
+
+def list_layer_numbers(config: Any) -> list[list[int]]:
+    """The layer whose weights each place of each stack has."""
+    if not isinstance(config, LayerFields):
+        return []
+    return [stack.list_layer_numbers(len(stack.layers or config.pattern())) for stack in config.stacks()]
 
 
 def resolve_settings(config: Any, task: str) -> dict[str, Any]:
@@ -226,6 +257,7 @@ def resolve_settings(config: Any, task: str) -> dict[str, Any]:
     settings = {key: value for key, value in config if key not in IGNORED_SETTINGS | STACK_SETTINGS}
     if isinstance(config, TextFields):
         settings["pool"] = config.pool if task == "classify" else ""
+        settings["head_activation"] = (config.head_activation or config.activation) if task == "masked" else ""
     settings["head_width"] = config.head_width or config.width // config.heads
     settings["key_value_heads"] = config.key_value_heads or config.heads
     settings["hidden"] = config.hidden or 4 * config.width
@@ -245,7 +277,7 @@ def _write_tokenisers(tokenisers: Tokenisers, architecture: Architecture, model:
         tokenizer_json = tokeniser.engine
         tokens = {name: _find_token(tokeniser, getattr(tokeniser.rows, name)) for name in SPECIAL_NAMES}
     elif (tokenisers.shared or has_labels) and (plain_json := to_tokenizer_json(tokeniser)):
-        masks = [MASK] if isinstance(model, MaskedLanguageModel) else []
+        masks = [MASK] if isinstance(model, MaskedLanguageModel | ReplacedTokenDetector) else []
         has_encoder = not isinstance(model, LanguageModel)
         opens = not has_encoder or model.encoder.opening is not None
         tokenizer_json = add_post_processor(plain_json, opens, has_encoder, *masks)
