@@ -45,6 +45,9 @@ TINY: dict[str, dict[str, Any]] = {
         "pos_att_type": ["c2p", "p2c"],
     },
     "fnet": {**STACK, **SPECIAL_IDS},
+    "modernbert": {
+        **STACK, **SPECIAL_IDS, "bos_token_id": 1, "eos_token_id": 2, "num_hidden_layers": 3, "local_attention": 4,
+    },
     "t5": {"vocab_size": VOCAB, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2,
            "decoder_start_token_id": 0},
     "bart": PAIR,
