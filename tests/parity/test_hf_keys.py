@@ -23,7 +23,8 @@ from headwise.interop.hf.read import read_folder
 
 # What a model has to be for us to read it, beside their defaults.
 NEEDED: dict[str, dict[str, Any]] = {
-    "deberta": {"relative_attention": True, "position_biased_input": False, "pos_att_type": ["c2p", "p2c"]},
+    kind: {"relative_attention": True, "position_biased_input": False, "pos_att_type": ["c2p", "p2c"]}
+    for kind in ("deberta", "deberta-v2")
 }
 
 

@@ -1,14 +1,17 @@
-"""ModernBERT of `transformers` with random weights of odd shapes, in and out: equal outputs for every task."""
+"""ModernBERT and DeBERTa v2 and v3 of `transformers` with random weights of odd shapes, in and out: equal outputs for
+every task."""
 
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from test_bert_kin import IDS, SPECIAL_IDS, compare, save_folder
 from word_folders import build_noisy_model, vocabulary
 
@@ -18,7 +21,12 @@ from headwise.blocks.stream import Context
 from headwise.experiment.config import parse_experiment
 from headwise.experiment.convert import from_hf, to_hf
 from headwise.experiment.run import train_experiment
+from headwise.interop.hf.files import WEIGHTS
 from headwise.interop.hf.read import read_folder
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit.script, which this module of transformers uses
+    import transformers.models.deberta_v2.modeling_deberta_v2
 
 SHAPE: dict[str, Any] = {
     "vocab_size": len(vocabulary(SPECIAL_IDS)), "hidden_size": 30, "num_hidden_layers": 4, "num_attention_heads": 3,
@@ -27,6 +35,17 @@ SHAPE: dict[str, Any] = {
 MARKS = {f"{mark}_token_id": SPECIAL_IDS[name] for mark, name in (("cls", "cls"), ("bos", "cls"), ("sep", "sep"))}
 SETTINGS: dict[str, dict[str, Any]] = {
     "ModernBert": {**MARKS, "eos_token_id": SPECIAL_IDS["sep"], "local_attention": 5},
+    "DebertaV2": {
+        "relative_attention": True,
+        "position_biased_input": False,
+        "pos_att_type": ["c2p", "p2c"],
+        "share_att_key": True,
+        "norm_rel_ebd": "layer_norm",
+        "position_buckets": 4,
+        "conv_kernel_size": 3,
+        "conv_act": "gelu",
+        "layer_norm_eps": 1e-7,
+    },
 }
 HEADS = ["ForMaskedLM", "ForTokenClassification", "ForSequenceClassification", "ForQuestionAnswering", "Model"]
 FORMS: list[tuple[str, dict[str, Any]]] = [
@@ -39,6 +58,11 @@ FORMS: list[tuple[str, dict[str, Any]]] = [
         "full_attention": {"rope_type": "linear", "factor": 3.0, "rope_theta": 70.0},
         "sliding_attention": {"rope_type": "default", "rope_theta": 20.0},
     }}),
+    ("DebertaV2ForMaskedLM", {"share_att_key": False, "norm_rel_ebd": "none", "conv_kernel_size": 0, "legacy": False}),
+    ("DebertaV2ForMaskedLM", {"position_buckets": -1, "max_relative_positions": 3, "conv_groups": 3}),
+    ("DebertaV2Model", {"share_att_key": False, "pos_att_type": "p2c", "conv_kernel_size": 5, "conv_act": "sigmoid"}),
+    ("DebertaV2Model", {"pos_att_type": ["c2p"], "position_buckets": 7, "max_relative_positions": 6}),
+    ("DebertaV2ForSequenceClassification", {"pos_att_type": "none", "type_vocab_size": 2, "num_hidden_layers": 1}),
 ]  # fmt: skip
 
 
@@ -107,6 +131,40 @@ def test_other_folders_of_modernbert_are_refused(change: dict[str, Any], complai
     with pytest.raises(UserError, match=complaint) as refused:
         read_folder(tmp_path)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"relative_attention": False}, "relative_attention"),
+        ({"position_biased_input": True}, "position_biased_input"),
+        ({"pos_att_type": "c2p|p2p"}, "pos_att_type: 'p2p' is not supported; the terms are c2p and p2c"),
+        ({"pos_att_type": ["p2p"]}, "pos_att_type: 'p2p' is not supported"),
+        ({"norm_rel_ebd": "rms_norm"}, "norm_rel_ebd: only none and layer_norm are supported"),
+        ({"conv_kernel_size": 4}, "conv_kernel_size: only odd sizes are supported"),
+        ({"attention_head_size": 8}, "attention_head_size: only 10, which follows from hidden_size"),
+        ({"embedding_size": 8}, "embedding_size: only 30, which follows from hidden_size"),
+        ({"position_buckets": 40}, "position_buckets: is not supported: must be at least 2"),
+    ],
+    ids=str,
+)
+def test_other_folders_of_deberta_are_refused(change: dict[str, Any], complaint: str, tmp_path: Path) -> None:
+    path = save_folder(build_hf_model("DebertaV2Model"), tmp_path) / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(UserError, match=complaint) as refused:
+        read_folder(tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+@torch.inference_mode()
+def test_a_folder_of_deberta_v3_has_the_names_of_its_pretraining(tmp_path: Path) -> None:
+    """Its generator's head under the names of legacy = false, and that of its discriminator, which is ignored."""
+    model = build_hf_model("DebertaV2ForMaskedLM", legacy=False)
+    folder = save_folder(model, tmp_path)
+    tensors = load_file(folder / WEIGHTS)
+    tensors["mask_predictions.dense.weight"] = torch.ones(30, 30)
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    compare(read_folder(folder), model)
 
 
 @pytest.mark.parametrize("kind", SETTINGS)

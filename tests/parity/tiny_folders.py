@@ -19,6 +19,7 @@ from headwise.text import BOS, EOS
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # torch's, of what this file of theirs is made with
     import transformers.models.deberta.modeling_deberta
+    import transformers.models.deberta_v2.modeling_deberta_v2
 
 logging.disable_progress_bar()
 logging.set_verbosity_error()
@@ -43,6 +44,11 @@ TINY: dict[str, dict[str, Any]] = {
     "deberta": {
         **STACK, **SPECIAL_IDS, "relative_attention": True, "position_biased_input": False,
         "pos_att_type": ["c2p", "p2c"],
+    },
+    "deberta-v2": {
+        **STACK, **SPECIAL_IDS, "relative_attention": True, "position_biased_input": False,
+        "pos_att_type": ["c2p", "p2c"], "share_att_key": True, "norm_rel_ebd": "layer_norm", "position_buckets": 4,
+        "conv_kernel_size": 3, "conv_act": "gelu", "conv_groups": 2, "attention_head_size": 8,
     },
     "fnet": {**STACK, **SPECIAL_IDS},
     "modernbert": {

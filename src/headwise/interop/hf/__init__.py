@@ -52,6 +52,7 @@ ARCHITECTURES = {  # model_type -> module:name
     "albert": "headwise.interop.hf.bert:ALBERT",
     "big_bird": "headwise.interop.hf.bigbird:BIGBIRD",
     "deberta": "headwise.interop.hf.deberta:DEBERTA",
+    "deberta-v2": "headwise.interop.hf.deberta_v2:DEBERTA_V2",
     "deit": "headwise.interop.hf.deit:DEIT",
     "detr": "headwise.interop.hf.detr:DETR",
     "fnet": "headwise.interop.hf.fnet:FNET",
