@@ -51,6 +51,9 @@ TINY: dict[str, dict[str, Any]] = {
         "conv_kernel_size": 3, "conv_act": "gelu", "conv_groups": 2, "attention_head_size": 8,
     },
     "fnet": {**STACK, **SPECIAL_IDS},
+    "longformer": {
+        **STACK, **SPECIAL_IDS, "bos_token_id": 1, "eos_token_id": 2, "type_vocab_size": 1, "attention_window": 4,
+    },
     "modernbert": {
         **STACK, **SPECIAL_IDS, "bos_token_id": 1, "eos_token_id": 2, "num_hidden_layers": 3, "local_attention": 4,
     },

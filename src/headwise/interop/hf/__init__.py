@@ -60,6 +60,7 @@ ARCHITECTURES = {  # model_type -> module:name
     "bart": "headwise.interop.hf.bart:BART",
     "levit": "headwise.interop.hf.levit:LEVIT",
     "llama": "headwise.interop.hf.llama:LLAMA",
+    "longformer": "headwise.interop.hf.longformer:LONGFORMER",
     "marian": "headwise.interop.hf.marian:MARIAN",
     "mistral": "headwise.interop.hf.llama:MISTRAL",
     "modernbert": "headwise.interop.hf.modernbert:MODERNBERT",

@@ -24,7 +24,7 @@ TERMS = ("c2p", "p2c")
 
 
 class HfDebertaV2Config(HfDebertaConfig):
-    ignored_keys = ("cls_dropout", "padding_idx", "pooler_hidden_size")
+    ignored_keys = (*HfDebertaConfig.ignored_keys, "cls_dropout")
 
     model_type: Literal["deberta-v2"] = "deberta-v2"  # type: ignore[assignment]
     vocab_size: int = Field(128100, gt=0)
