@@ -100,7 +100,8 @@ def test_the_head_of_a_masked_language_model_has_its_own_activation() -> None:
     ids, outputs = torch.tensor([[5, 6, 7]]), {}
     for activation, head in (("relu", ""), ("relu", "relu"), ("relu", "gelu")):
         torch.manual_seed(0)
-        model = headwise.build("bert-tiny", vocab=12, activation=activation, head_activation=head).eval()
+        transform = {"activation": head}
+        model = headwise.build("bert-tiny", vocab=12, activation=activation, head_transform=transform).eval()
         outputs[head] = model(ids)
         x = model.encoder.drop_opening(model.encoder(ids, Context()))
         function = torch.nn.functional.gelu if head == "gelu" else torch.relu

@@ -103,7 +103,7 @@ def run_headwise(imported: ImportedModel) -> tuple[Tensor, Tensor]:
 
 
 def compare(imported: ImportedModel, model: Any) -> None:
-    expected, states = outputs(imported, model, **inputs(imported, imported.config.token_types > 0))
+    expected, states = outputs(imported, model, **inputs(imported, imported.config.token_types > 1))
     actual, our_states = run_headwise(imported)
     real = torch.nn.functional.pad(IDS, (1, 0), value=1) != PAD
     assert_parity(our_states[real], states[real])

@@ -23,8 +23,9 @@ from headwise.interop.hf.read import read_folder
 
 # What a model has to be for us to read it, beside their defaults.
 NEEDED: dict[str, dict[str, Any]] = {
-    "deberta": {"relative_attention": True, "position_biased_input": False, "pos_att_type": ["c2p", "p2c"]},
-}
+    kind: {"relative_attention": True, "position_biased_input": False, "pos_att_type": ["c2p", "p2c"]}
+    for kind in ("deberta", "deberta-v2")
+} | {"longformer": {"type_vocab_size": 1}}
 
 
 def load_schema(kind: str) -> type[HfConfig]:

@@ -19,6 +19,7 @@ from headwise.text import BOS, EOS
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # torch's, of what this file of theirs is made with
     import transformers.models.deberta.modeling_deberta
+    import transformers.models.deberta_v2.modeling_deberta_v2
 
 logging.disable_progress_bar()
 logging.set_verbosity_error()
@@ -52,7 +53,18 @@ TINY: dict[str, dict[str, Any]] = {
         **STACK, **SPECIAL_IDS, "relative_attention": True, "position_biased_input": False,
         "pos_att_type": ["c2p", "p2c"],
     },
+    "deberta-v2": {
+        **STACK, **SPECIAL_IDS, "relative_attention": True, "position_biased_input": False,
+        "pos_att_type": ["c2p", "p2c"], "share_att_key": True, "norm_rel_ebd": "layer_norm", "position_buckets": 4,
+        "conv_kernel_size": 3, "conv_act": "gelu", "conv_groups": 2, "attention_head_size": 8,
+    },
     "fnet": {**STACK, **SPECIAL_IDS},
+    "longformer": {
+        **STACK, **SPECIAL_IDS, "bos_token_id": 1, "eos_token_id": 2, "type_vocab_size": 1, "attention_window": 4,
+    },
+    "modernbert": {
+        **STACK, **SPECIAL_IDS, "bos_token_id": 1, "eos_token_id": 2, "num_hidden_layers": 3, "local_attention": 4,
+    },
     "t5": {"vocab_size": VOCAB, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2,
            "decoder_start_token_id": 0},
     "bart": PAIR,

@@ -146,11 +146,16 @@ class Stack(nn.Module, LayerStep):
         # a recorder, and a collector of layer outputs, need every token
         needed = ctx.outputs_needed if ctx.record is NO_RECORD and not ctx.side.wants("layer") else None
         last = len(self.order) - 1
-        for index, number in enumerate(self.order):
+        for index in range(len(self.order)):
             layer_ctx = ctx.at(index, needed if index == last else None)
-            stream = self.layers[number](stream, layer_ctx)
+            stream = self.run_layer(index, stream, layer_ctx)
             ctx.side.add("layer", layer_ctx.path, stream)
         return stream.with_x(self.final(stream.x))
+
+    def run_layer(self, index: int, stream: Stream, ctx: Context) -> Stream:
+        """The outputs of the layer at `index` of the order."""
+        outputs: Stream = self.layers[self.order[index]](stream, ctx)
+        return outputs
 
     def stepper(self, ctx: Context) -> Step:
         steps = [make_step(self.layers[number], ctx.at(index)) for index, number in enumerate(self.order)]

@@ -37,6 +37,7 @@ PARTS = Table(
         "window": f"{_MIXERS}.sparse:WindowMixerConfig",
         "strided": f"{_MIXERS}.sparse:StridedConfig",
         "bigbird": f"{_MIXERS}.sparse:BigBirdMixerConfig",
+        "longformer": f"{_MIXERS}.global_window:GlobalWindowConfig",
         "lsh": f"{_MIXERS}.lsh:LshConfig",
         "compressed": f"{_MIXERS}.compressed:CompressedConfig",
         # linear attention and other approximations

@@ -181,6 +181,8 @@ def build_stack(
         )
         for number, parts in enumerate(layer_parts)
     ]
+    if config.wiring.skips_first_norm:
+        layers[0].norms[0] = nn.Identity()
     final_norm = wiring.build_final_norm(lambda: config.norm.build(config.outer))
     return Stack(layers, final_norm, stack.list_layer_numbers(len(pattern)), period=len(pattern))
 

@@ -312,6 +312,7 @@ class Attention(Part):
             shared=ctx.shared,
             is_cross=self.qkv.is_cross,
             score=self.score,
+            qkv=self.qkv,
             side=ctx.side,
             path=ctx.path,
         )

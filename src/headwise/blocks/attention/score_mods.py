@@ -201,6 +201,7 @@ class AttentionInputs:
     shared: dict[Any, Any] = field(default_factory=dict)  # masks and biases that layers of one call share
     is_cross: bool = False  # cross-attention
     score: Score = DOT
+    qkv: nn.Module | None = None  # the QKV projection that they come from
     side: SideOutputs = NO_SIDE  # takes side outputs of score mods, under `path`
     path: LayerPath = ()
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
-from typing import Literal
+from typing import Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from headwise.blocks.attention.multihead import SelfProjection
 from headwise.blocks.attention.score_mods import (
     QUERIES_AND_KEYS,
     AttentionInputs,
@@ -24,23 +25,62 @@ from headwise.blocks.attention.score_mods import (
     ScoreMod,
     ScoreModConfig,
 )
+from headwise.blocks.norm import LayerNorm
 from headwise.blocks.part import BuildContext, ScoreModBuilder
 from headwise.blocks.positions.absolute import build_sinusoids
 from headwise.blocks.positions.base import PositionConfig
 from headwise.blocks.residual import make_dropout
 
+Terms = tuple[Literal["c2p", "p2c"], ...]
+
 
 def index_distances(inputs: AttentionInputs, negative: int, count: int) -> Tensor:
     """The index of the distance i - j of each query and key in a table of `count` distances, of which `negative` are
     below 0: (B, H, Tq, Tk). Distances outside the table take its nearest row."""
-    index = (negative - inputs.layout.compute_distance()).clamp(0, count - 1)
+    return expand_index(inputs, -inputs.layout.compute_distance(), negative, count)
+
+
+def expand_index(inputs: AttentionInputs, rows: Tensor, negative: int, count: int) -> Tensor:
+    """Rows of a table, counted from its row `negative` on, as indices that stay inside it: (B, H, Tq, Tk)."""
+    index = (negative + rows).clamp(0, count - 1)
     return inputs.layout.expand_heads(index).expand(*inputs.q.shape[:2], -1, -1)
+
+
+def bucket_log_distances(distance: Tensor, buckets: int, max_distance: int) -> Tensor:
+    """DeBERTa v2's bucket of a distance, with its sign: up to half of the buckets exact, then by the logarithm; about
+    `buckets` at `max_distance`."""
+    exact = buckets // 2
+    # float32 as in the reference: the edges of buckets depend on its rounding
+    scale = torch.log(distance.abs().clamp(min=exact).float() / exact)
+    scale = scale / torch.log(torch.tensor((max_distance - 1) / exact))
+    logarithmic = (torch.ceil(scale * (exact - 1)).long() + exact) * distance.sign()
+    return torch.where(distance.abs() <= exact, distance, logarithmic)
+
+
+class DistanceEmbedding(nn.Module):
+    """The table of distances of disentangled attention: a vector for each distance below `max_distance` in both
+    directions, or for each of `buckets` in both directions; with a norm where `eps` is above 0."""
+
+    def __init__(self, width: int, max_distance: int = 512, buckets: int = 0, eps: float = 0.0):
+        super().__init__()
+        self.max_distance, self.buckets = max_distance, buckets
+        self.table = nn.Embedding(2 * (buckets or max_distance), width)
+        self.norm = LayerNorm(width, eps) if eps else nn.Identity()
+
+    def forward(self, inputs: AttentionInputs) -> tuple[Tensor, Tensor]:
+        """The vectors (N, C) that these queries and keys may need, and the row of each pair: (B, H, Tq, Tk)."""
+        if self.buckets:
+            rows = bucket_log_distances(-inputs.layout.compute_distance(), self.buckets, self.max_distance)
+            return self.norm(self.table.weight), expand_index(inputs, rows, self.buckets, 2 * self.buckets)
+        span = min(inputs.layout.keys, self.max_distance)  # a short text has no larger distances
+        rows = torch.arange(self.max_distance - span, self.max_distance + span, device=inputs.q.device)
+        return self.norm(self.table(rows)), index_distances(inputs, span, 2 * span)
 
 
 class DisentangledAttention(ScoreMod):
     """Disentangled attention: e_ij = (q_i k_j + q_i Kr[d] + k_j Qr[d]) / sqrt(3 D) with d = clip(i - j + k, 0, 2k - 1):
     content-to-content, content-to-position, position-to-content (He et al. 2021, equation 4). Kr and Qr are projections
-    of one table of distances, which all layers share.
+    of one table of distances, which all layers share. `terms` may leave out one of the two: "c2p" or "p2c".
 
     DISCREPANCY: the paper prints d(j, i) in the last term; both released implementations use d(i, j), and so do we.
     """
@@ -48,27 +88,58 @@ class DisentangledAttention(ScoreMod):
     needs_positions = True
     reads = QUERIES_AND_KEYS
 
-    def __init__(self, table: nn.Embedding, heads: int, head_width: int, dropout: float = 0.0):
+    def __init__(
+        self,
+        distances: DistanceEmbedding,
+        heads: int,
+        head_width: int,
+        dropout: float = 0.0,
+        terms: Terms = ("c2p", "p2c"),
+        key_bias: bool = False,
+    ):
         super().__init__()
-        self.table = table  # (2k, C)
-        self.heads = heads
-        self.keys = nn.Linear(table.embedding_dim, heads * head_width, bias=False)
-        self.queries = nn.Linear(table.embedding_dim, heads * head_width)
+        self.table, self.norm = distances.table, distances.norm
+        self.distances, self.heads, self.terms = [distances], heads, terms  # in a list: its parameters are those above
         self.drop = make_dropout(dropout)
+        self.build_projections(self.table.embedding_dim, heads * head_width, key_bias)
+
+    def build_projections(self, width: int, out: int, key_bias: bool) -> None:
+        self.keys = nn.Linear(width, out, key_bias) if "c2p" in self.terms else None
+        self.queries = nn.Linear(width, out) if "p2c" in self.terms else None
 
     def edit_scores(self, scores: Tensor, inputs: AttentionInputs) -> Tensor:
-        max_distance = self.table.num_embeddings // 2
-        span = min(inputs.layout.keys, max_distance)  # a short text has no larger distances
-        rows = torch.arange(max_distance - span, max_distance + span, device=scores.device)
-        distances = self.drop(self.table(rows))  # (N, C)
-        index = index_distances(inputs, span, 2 * span)  # (B, H, Tq, Tk)
+        vectors, index = self.distances[0](inputs)  # (N, C), (B, H, Tq, Tk)
+        keys, queries = self.project_distances(self.drop(vectors), inputs)
         # (B, H, Tq, D) @ (H, D, N) -> (B, H, Tq, N) -> (B, H, Tq, Tk); the second in (B, H, Tk, Tq)
-        content_to_position = (inputs.q @ self._split_heads(self.keys(distances))).gather(-1, index)
-        position_to_content = (inputs.k @ self._split_heads(self.queries(distances))).gather(-1, index.mT).mT
-        return (scores + inputs.scale * (content_to_position + position_to_content)) * 3**-0.5
+        if keys is not None:
+            scores = scores + inputs.scale * (inputs.q @ keys.mT).gather(-1, index)
+        if queries is not None:
+            scores = scores + inputs.scale * (inputs.k @ queries.mT).gather(-1, index.mT).mT
+        return scores * (1 + len(self.terms)) ** -0.5
 
-    def _split_heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).permute(1, 2, 0)  # (N, H * D) -> (H, D, N)
+    def project_distances(self, vectors: Tensor, inputs: AttentionInputs) -> tuple[Tensor | None, Tensor | None]:
+        """Keys Kr and queries Qr of the distances, (N, C) -> (H, N, D); None: a term that is left out."""
+        keys, queries = (
+            None if project is None else project(vectors).unflatten(-1, (self.heads, -1)).transpose(0, 1)
+            for project in (self.keys, self.queries)
+        )
+        return keys, queries
+
+
+class SharedDisentangledAttention(DisentangledAttention):
+    """Disentangled attention whose distances are projected as the tokens are (DeBERTa v3, He et al. 2021b: "share
+    attention keys"), so that it has no projections of its own."""
+
+    def build_projections(self, width: int, out: int, key_bias: bool) -> None:
+        self.keys = self.queries = None
+
+    def project_distances(self, vectors: Tensor, inputs: AttentionInputs) -> tuple[Tensor | None, Tensor | None]:
+        assert isinstance(inputs.qkv, SelfProjection)
+        q, k, _ = inputs.qkv.split(inputs.qkv.project(vectors.unsqueeze(0)))  # (1, N, C) -> 3 x (1, H, N, D)
+        return (
+            inputs.qkv.repeat_kv(k)[0] if "c2p" in self.terms else None,
+            q[0] if "p2c" in self.terms else None,
+        )
 
 
 class DistanceSinusoids(nn.Module):
@@ -239,10 +310,26 @@ class DisentangledAttentionConfig(PositionConfig):
 
     kind: Literal["deberta"] = "deberta"
     max_distance: int = Field(512, ge=1)
+    buckets: int = Field(0, ge=0)  # logarithmic buckets of distances in each direction (DeBERTa v2); 0: none
+    terms: Terms = ("c2p", "p2c")  # content-to-position and position-to-content
+    shared: bool = False  # distances are projected by the layer's projections of queries and keys (DeBERTa v3)
+    key_bias: bool = False  # of the projection of distances to keys
+    norm_eps: float = Field(0.0, ge=0)  # of a LayerNorm of the table; 0: no norm
+
+    @model_validator(mode="after")
+    def _check_buckets(self) -> Self:
+        if self.buckets and (self.buckets < 2 or self.max_distance - 1 <= self.buckets // 2):
+            raise ValueError("buckets: must be at least 2, and half of them fewer than max_distance - 1")
+        if len(set(self.terms)) != len(self.terms):
+            raise ValueError("terms: each can stand there once")
+        return self
 
     def make_score_mod_builder(self, site: BuildContext) -> ScoreModBuilder:
-        table = cache(lambda: nn.Embedding(2 * self.max_distance, site.width))
-        return lambda heads, head_width: (DisentangledAttention(table(), heads, head_width, site.dropout),)
+        distances = cache(lambda: DistanceEmbedding(site.width, self.max_distance, self.buckets, self.norm_eps))
+        kind = SharedDisentangledAttention if self.shared else DisentangledAttention
+        return lambda heads, head_width: (
+            kind(distances(), heads, head_width, site.dropout, self.terms, self.key_bias),
+        )
 
 
 class TransformerXLRelativeConfig(PositionConfig):

@@ -8,7 +8,7 @@ absolute position embeddings is of the code released with the paper, whose enhan
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -22,7 +22,8 @@ POSITIONS = "deberta.embeddings.position_embeddings.weight"
 
 class HfDebertaConfig(HfEncoderConfig):
     base_prefix = "deberta"
-    ignored_keys = ("padding_idx", "pooler_hidden_size")  # the shape of the pooler's tensor shows its size
+    # the shape of the pooler's tensor shows its size
+    ignored_keys: ClassVar[Collection[str]] = ("padding_idx", "pooler_hidden_size")
 
     model_type: Literal["deberta"] = "deberta"
     vocab_size: int = Field(50265, gt=0)

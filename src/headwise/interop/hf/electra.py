@@ -33,7 +33,7 @@ class HfElectraConfig(HfEncoderConfig):
     def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
         return super().to_settings(task, names) | {
             "embedding_width": self.embedding_size if self.embedding_size != self.hidden_size else 0,
-            "head_activation": "gelu",
+            "head_transform": {"activation": "gelu"},
             "pool": "mean" if task == "encode" else "pooler_gelu",
             "next_sentence_head": False,
         }

@@ -52,7 +52,7 @@ class HfRobertaConfig(HfEncoderConfig):
             "positions": {"kind": "learned", "max_length": self.context, "offset": self.pad_token_id + 1},
             "token_types": 0,
             "task_types": self.type_vocab_size,
-            "head_activation": "gelu",
+            "head_transform": {"activation": "gelu"},
             "pool": "mean" if task == "encode" and not has_tensor(names, "pooler.dense.weight") else "pooler",
             "next_sentence_head": False,
         }

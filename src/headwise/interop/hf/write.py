@@ -257,7 +257,11 @@ def resolve_settings(config: Any, task: str) -> dict[str, Any]:
     settings = {key: value for key, value in config if key not in IGNORED_SETTINGS | STACK_SETTINGS}
     if isinstance(config, TextFields):
         settings["pool"] = config.pool if task == "classify" else ""
-        settings["head_activation"] = (config.head_activation or config.activation) if task == "masked" else ""
+        transform = config.head_transform
+        used = task == "masked" or transform.labels
+        settings["head_transform"] = (
+            transform.replace(activation=transform.activation or config.activation) if used else None
+        )
     settings["head_width"] = config.head_width or config.width // config.heads
     settings["key_value_heads"] = config.key_value_heads or config.heads
     settings["hidden"] = config.hidden or 4 * config.width
