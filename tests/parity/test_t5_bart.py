@@ -1,4 +1,4 @@
-"""T5 and BART of `transformers` with random weights, in and out: the same numbers and the same outputs."""
+"""T5, mT5 and BART of `transformers` with random weights, in and out: the same numbers and the same outputs."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ FORMS: list[tuple[str, dict[str, Any]]] = [
     ("T5", {}),
     ("T5", V11),
     ("T5", {"feed_forward_proj": "gated-silu"}),
+    ("MT5", {}),
+    ("MT5", {"feed_forward_proj": "relu", "d_model": 30, "tie_word_embeddings": False}),
     ("Bart", {}),
     ("Bart", {"scale_embedding": True, "activation_function": "relu"}),
     ("Bart", {"tie_word_embeddings": False}),
@@ -47,7 +49,7 @@ TARGET = torch.tensor([[BOS, 7, 8, 9, 10], [BOS, 6, 5, 5, 4]])
 
 def build_hf_model(kind: str, spread: float = 0.1, **settings: Any) -> Any:
     torch.manual_seed(0)
-    config = getattr(transformers, f"{kind}Config")(**{**(T5 if kind == "T5" else BART), **settings})
+    config = getattr(transformers, f"{kind}Config")(**{**(T5 if kind.endswith("T5") else BART), **settings})
     model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
     for parameter in model.parameters():
         parameter.data += spread * torch.randn_like(parameter)
@@ -120,13 +122,13 @@ def test_an_encoder_of_t5_alone_reads(tmp_path: Path) -> None:
     assert_parity(stream.x[stream.keep], expected[stream.keep])
 
 
-@pytest.fixture(scope="module", params=["T5", "Bart"])
+@pytest.fixture(scope="module", params=["T5", "MT5", "Bart"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ImportedModel]:
     """With far-apart logits, as in a trained model, and a T5 that likes to come to an end."""
     folder = tmp_path_factory.mktemp("pair")
     # As many layers on both sides: with fewer in the encoder, their T5 has too small a cache.
-    model = build_hf_model(request.param, spread=0.5, **({"num_decoder_layers": 2} if request.param == "T5" else {}))
-    if request.param == "T5":
+    model = build_hf_model(request.param, spread=0.5, **({"num_decoder_layers": 2} if request.param != "Bart" else {}))
+    if request.param != "Bart":
         with torch.no_grad():
             ids = torch.arange(4, 24)[None]
             states = model(ids, decoder_input_ids=ids, output_hidden_states=True).decoder_hidden_states[-1][0].mean(0)

@@ -33,6 +33,10 @@ PAIR: dict[str, Any] = {
     "decoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "max_position_embeddings": 24,
 }  # fmt: skip
 GPT: dict[str, Any] = {"vocab_size": VOCAB, "n_positions": 24, "n_embd": 16, "n_layer": 2, "n_head": 2}
+T5: dict[str, Any] = {
+    "vocab_size": VOCAB, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2,
+    "decoder_start_token_id": 0,
+}  # fmt: skip
 PATCHES: dict[str, Any] = {"image_size": 32, "num_labels": 3}
 TINY: dict[str, dict[str, Any]] = {
     "openai-gpt": {**GPT, "eos_token_id": 28},
@@ -45,8 +49,8 @@ TINY: dict[str, dict[str, Any]] = {
         "pos_att_type": ["c2p", "p2c"],
     },
     "fnet": {**STACK, **SPECIAL_IDS},
-    "t5": {"vocab_size": VOCAB, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2,
-           "decoder_start_token_id": 0},
+    "t5": T5,
+    "mt5": T5,
     "bart": PAIR,
     "marian": {**PAIR, "pad_token_id": 28, "decoder_start_token_id": 28, "eos_token_id": 0},
     "llama": STACK,

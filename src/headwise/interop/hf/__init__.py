@@ -61,6 +61,7 @@ ARCHITECTURES = {  # model_type -> module:name
     "llama": "headwise.interop.hf.llama:LLAMA",
     "marian": "headwise.interop.hf.marian:MARIAN",
     "mistral": "headwise.interop.hf.llama:MISTRAL",
+    "mt5": "headwise.interop.hf.t5:MT5",
     "resnet": "headwise.interop.hf.resnet:RESNET",
     "swin": "headwise.interop.hf.swin:SWIN",
     "swinv2": "headwise.interop.hf.swin:SWIN_V2",
