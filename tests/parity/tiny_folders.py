@@ -53,6 +53,8 @@ TINY: dict[str, dict[str, Any]] = {
     "mt5": T5,
     "bart": PAIR,
     "marian": {**PAIR, "pad_token_id": 28, "decoder_start_token_id": 28, "eos_token_id": 0},
+    "mbart": {**PAIR, "decoder_start_token_id": 2},
+    "pegasus": PAIR,
     "llama": STACK,
     "mistral": {**STACK, "num_key_value_heads": 1, "sliding_window": 3},
     "vit": {**PATCHES, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24},

@@ -60,6 +60,8 @@ ARCHITECTURES = {  # model_type -> module:name
     "levit": "headwise.interop.hf.levit:LEVIT",
     "llama": "headwise.interop.hf.llama:LLAMA",
     "marian": "headwise.interop.hf.marian:MARIAN",
+    "mbart": "headwise.interop.hf.mbart:MBART",
+    "pegasus": "headwise.interop.hf.mbart:PEGASUS",
     "mistral": "headwise.interop.hf.llama:MISTRAL",
     "mt5": "headwise.interop.hf.t5:MT5",
     "resnet": "headwise.interop.hf.resnet:RESNET",

@@ -69,7 +69,7 @@ def build_text_model(
     task, task_settings = build_task, dict[str, Any]()
     if build_task == "classify":
         task, task_settings = infer_classification_task(data, labels, where)
-    special_ids = {**dict(hf_config), **data}
+    special_ids = {**data, **dict(hf_config)}  # with what the schema derives
     vocabularies = files.build_vocabularies(architecture, hf_config, special_ids, labels if task in LABELLERS else ())
     if task == "regress":
         vocabularies = vocabularies._replace(target=Rows(0))

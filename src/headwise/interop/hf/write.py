@@ -95,7 +95,7 @@ def _write_text_model(
     model, config = move_sines_first(model, config)
     if separate := build_task == "transduce" and target is not source:
         config = config.replace(tie="target" if config.tie == "auto" else config.tie)
-    architecture, hf_config = choose_architecture(config, build_task, source.vocab)
+    architecture, hf_config = choose_architecture(config, build_task, source.vocab, separate)
     assert isinstance(hf_config, HfTextConfig)
     class_name = architecture.choose_class_name(build_task, model.state_dict())
     state = build_state_dict(model, architecture.with_head(class_name), Vocabularies(source, target))
@@ -187,11 +187,21 @@ def build_generation_config(config: Mapping[str, Any], rows: Rows, task: str, co
     return data | ({"max_length": min(context, MAX_LENGTH)} if task == "transduce" else {})
 
 
-def choose_architecture(config: Any, task: str, vocab: int = 0) -> tuple[Architecture, HfConfig]:
+def choose_architecture(
+    config: Any, task: str, vocab: int = 0, separate: bool = False
+) -> tuple[Architecture, HfConfig]:
     """The architecture that expresses all of a model config, with its Hugging Face config: the architecture of the
-    same kind, or a relative. Reading the Hugging Face config back must give the same settings."""
+    same kind, or a relative. Reading the Hugging Face config back must give the same settings. `separate`: source and
+    target have vocabularies of their own."""
     able = [each for each in map(load_architecture, ARCHITECTURES) if each.choose_class_name(task)]
     candidates = [each for each in able if isinstance(config, (each.config, *each.relatives))]
+    if separate and candidates:
+        candidates = [each for each in candidates if "decoder_vocab_size" in each.hf_config.model_fields]
+        if not candidates:
+            raise UserError(
+                f"tokeniser: transformers has one vocabulary for both sides of '{config.kind}', so the run cannot be "
+                "exported; train with one tokeniser for source and target"
+            )
     refusals: list[tuple[int, str]] = []  # number of differing settings, message
     for architecture in sorted(candidates, key=lambda each: not isinstance(config, each.config)):
         hf_config = architecture.hf_config.from_model_config(config, vocab)
