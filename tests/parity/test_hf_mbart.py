@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor
 from transformers.utils import logging
 
@@ -152,3 +153,46 @@ def test_two_vocabularies_are_refused_where_transformers_has_one(
     with pytest.raises(UserError, match=complaint):
         write_folder(config.build(VOCAB, VOCAB + 4), config, "transduce", None, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def save_with_tokenizer(model: Any, folder: Path, template: str) -> Any:
+    """A folder with a tokenizer of whole words, languages among them, and a template of special tokens."""
+    specials = ["<s>", "<pad>", "</s>", "<unk>"]
+    words = [*specials, *(f"w{number}" for number in range(4, VOCAB - 2)), "en_XX", "de_DE"]
+    ids = {word: number for number, word in enumerate(words)}
+    engine = Tokenizer(models.WordLevel(ids, "<unk>"))
+    engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = [(word, ids[word]) for word in ("</s>", "en_XX")]
+    engine.post_processor = processors.TemplateProcessing(single=template, special_tokens=special)
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=engine, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>"
+    )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+@torch.inference_mode()
+def test_texts_begin_with_the_language_of_the_source(tmp_path: Path) -> None:
+    """As in mBART-50; the run that is imported and exported again has it, too."""
+    model = build_hf_model("MBart", decoder_start_token_id=2)
+    tokenizer = save_with_tokenizer(model, tmp_path / "in", "en_XX $A </s>")
+    for folder in (tmp_path / "in", tmp_path / "out"):
+        imported = read_folder(folder)
+        assert imported.tokenisers is not None
+        batch = tokenizer(["w5 w9 w7", "w6"], return_tensors="pt", padding=True)
+        assert tokenizer.convert_ids_to_tokens(batch.input_ids[0]) == ["en_XX", "w5", "w9", "w7", "</s>"]
+        expected = model.get_encoder()(batch.input_ids, attention_mask=batch.attention_mask).last_hidden_state
+        texts = [[*imported.tokenisers.source.encode(text), EOS] for text in ("w5 w9 w7", "w6")]
+        rows = torch.tensor([texts[0], [*texts[1], PAD, PAD]])
+        actual = imported.model.encoder(rows, Context()).x
+        keep = batch.attention_mask.bool()
+        assert_parity(actual[keep], expected[keep])
+        if folder.name == "in":
+            write_folder(imported.model, imported.config, "transduce", imported.tokenisers, tmp_path / "out")
+
+
+def test_a_language_after_the_text_is_refused(tmp_path: Path) -> None:
+    save_with_tokenizer(build_hf_model("MBart", decoder_start_token_id=36), tmp_path, "$A </s> en_XX")
+    with pytest.raises(UserError, match="post_processor: only a language before a text"):
+        read_folder(tmp_path)

@@ -4,10 +4,13 @@ layers and a norm after each stack. mBART has BART's learned positions and embed
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from headwise.errors import UserError
 from headwise.interop.hf.architecture import (
     ACTIVATIONS,
     Architecture,
@@ -18,8 +21,10 @@ from headwise.interop.hf.architecture import (
 )
 from headwise.interop.hf.bart import ALIASES, BART, TIED_WEIGHTS
 from headwise.interop.hf.marian import SINUSOIDS, check_sinusoids
+from headwise.interop.hf.text import TokeniserFiles, Vocabularies
 from headwise.interop.plain import ATTENTION, CROSS, MLP, read_plain_stack
 from headwise.models.transformer import TransformerConfig
+from headwise.text.hf import HfTokeniser
 
 
 class HfPreNormConfig(HfTextConfig):
@@ -121,6 +126,28 @@ class HfMBartConfig(HfPreNormConfig):
         return super().to_settings(task, names) | {"positions": positions, "embedding_norm": True}
 
 
+@dataclass(frozen=True)
+class MBartTokeniserFiles(TokeniserFiles):
+    """The language of the source, which the tokenizer puts before a text (mBART-50), is the encoder's opening token."""
+
+    @classmethod
+    def read(cls, folder: Path) -> MBartTokeniserFiles:
+        base = TokeniserFiles.read(folder)
+        return cls(base.where, base.tokenizer_json, base.special_tokens, base.native)
+
+    def list_settings(self, vocabularies: Vocabularies) -> dict[str, Any]:
+        tokenisers = self.build_tokenisers(vocabularies, [], "transduce")
+        if not tokenisers or not isinstance(tokenisers.source, HfTokeniser):
+            return {}
+        before, after = tokenisers.source.find_template()
+        if len(before) > 1 or after != [vocabularies.source.eos]:
+            raise UserError(
+                f"{self.where}: post_processor: only a language before a text and EOS after it are supported, as in "
+                "mBART-50; change the template if the model is one"
+            )
+        return {"opening_id": vocabularies.source.back[before[0]]} if before else {}
+
+
 class HfPegasusConfig(HfPreNormConfig):
     model_type: Literal["pegasus"] = "pegasus"
     pad_token_id: TokenId = 0
@@ -142,6 +169,7 @@ MBART = Architecture(
     ignored=BART.ignored,
     special_names={"bos": "decoder_start"},
     extra_special_ids={"forced_eos": "eos"},
+    read_tokeniser_files=MBartTokeniserFiles.read,
 )
 PEGASUS = Architecture(
     hf_config=HfPegasusConfig,

@@ -93,6 +93,8 @@ def _write_text_model(
         raise UserError(NO_ARCHITECTURE.format(kind=config.kind, task=task))
     source, target = find_vocabularies(model, task, tokenisers, labels, rows)
     model, config = move_sines_first(model, config)
+    if tokenisers and isinstance(tokenisers.source, HfTokeniser) and getattr(config, "opening_id", 0):
+        config = config.replace(opening_id=0)  # tokenizer.json has it
     if separate := build_task == "transduce" and target is not source:
         config = config.replace(tie="target" if config.tie == "auto" else config.tie)
     architecture, hf_config = choose_architecture(config, build_task, source.vocab, separate)
