@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers.utils import logging
 
@@ -104,6 +105,29 @@ def test_a_folder_of_t5_with_both_tables_is_untied(tmp_path: Path) -> None:
     assert imported.config.tie == "inputs" and not imported.config.scale_outputs
     again = type(model).from_pretrained(tmp_path / "in").eval()
     assert not torch.equal(again.lm_head.weight, again.shared.weight)
+    compare(imported, again)
+    write_folder(imported.model, imported.config, "transduce", None, tmp_path / "out", imported.vocabularies.source)
+    compare(imported, type(model).from_pretrained(tmp_path / "out").eval())
+
+
+TABLES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("values", [(0, 0, 0), (0, 0, 1), (0, 1, 1), (0, 1, 0), (0, 1, 2)], ids=str)
+@torch.inference_mode()
+def test_tables_of_bart_are_used_as_they_are_stored(values: tuple[int, ...], tied: bool, tmp_path: Path) -> None:
+    """Each way that encoder, decoder and output tables can be equal, whatever `tie_word_embeddings` says."""
+    model = build_hf_model("Bart", tie_word_embeddings=tied)
+    model.save_pretrained(tmp_path / "in")
+    path = tmp_path / "in" / "model.safetensors"
+    tables = torch.randn(3, VOCAB, 32)
+    stored = {name: tables[number].clone() for name, number in zip(TABLES, values, strict=True)}
+    save_file(load_file(path) | stored, path, metadata={"format": "pt"})
+    again = type(model).from_pretrained(tmp_path / "in").eval()
+    for name, tensor in stored.items():
+        assert torch.equal(again.state_dict()[name], tensor)
+    imported = read_folder(tmp_path / "in")
     compare(imported, again)
     write_folder(imported.model, imported.config, "transduce", None, tmp_path / "out", imported.vocabularies.source)
     compare(imported, type(model).from_pretrained(tmp_path / "out").eval())
