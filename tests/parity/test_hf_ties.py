@@ -93,7 +93,7 @@ def test_tables_that_differ_from_those_they_are_tied_to(kind: str, name: str, tm
             write_folder(imported.model, imported.config, imported.task, None, out, imported.vocabularies.source)
             assert_equal_logits(imported, load_hf_model(name, out))
             assert_equal_logits(read_folder(out), again)
-            if imported.config.tie in ("none", "inputs") and kind not in ALWAYS_TIED:
+            if imported.config.tie in ("none", "inputs") and kind not in (*ALWAYS_TIED, "switch_transformers"):
                 assert json.loads((out / "config.json").read_text())["tie_word_embeddings"] is False
 
 

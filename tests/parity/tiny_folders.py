@@ -51,6 +51,10 @@ TINY: dict[str, dict[str, Any]] = {
     "fnet": {**STACK, **SPECIAL_IDS},
     "t5": T5,
     "mt5": T5,
+    "switch_transformers": {
+        **T5, "num_layers": 2, "num_decoder_layers": 2, "num_experts": 3, "num_sparse_encoder_layers": 1,
+        "num_sparse_decoder_layers": 2, "expert_capacity": 2,
+    },
     "bart": PAIR,
     "marian": {**PAIR, "pad_token_id": 28, "decoder_start_token_id": 28, "eos_token_id": 0},
     "mbart": {**PAIR, "decoder_start_token_id": 2},

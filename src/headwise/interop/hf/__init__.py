@@ -67,6 +67,7 @@ ARCHITECTURES = {  # model_type -> module:name
     "resnet": "headwise.interop.hf.resnet:RESNET",
     "swin": "headwise.interop.hf.swin:SWIN",
     "swinv2": "headwise.interop.hf.swin:SWIN_V2",
+    "switch_transformers": "headwise.interop.hf.switch:SWITCH",
     "vit": "headwise.interop.hf.vit:VIT",
 }
 

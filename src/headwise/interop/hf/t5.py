@@ -116,25 +116,7 @@ class HfT5Config(HfTextConfig):
     def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
         if task == "transduce" and not self.is_encoder_decoder:
             raise UserError("config.json: is_encoder_decoder: is false, but the model has a decoder; correct it")
-        return {
-            "width": self.d_model,
-            "head_width": self.d_kv,
-            "heads": self.num_heads,
-            "hidden": self.d_ff,
-            "encoder": {"depth": self.num_layers},
-            "decoder": {"depth": self.num_decoder_layers or self.num_layers},
-            "activation": self.activation,
-            "positions": {
-                "kind": "t5",
-                "buckets": self.relative_attention_num_buckets,
-                "max_distance": self.relative_attention_max_distance,
-            },
-            "norm": {"kind": "rms", "eps": self.layer_norm_epsilon},
-            "dropout": self.dropout_rate,
-            "attention_dropout": self.dropout_rate,
-            "hidden_dropout": self.dropout_rate,
-            "scale_outputs": self.scales_outputs,
-        }
+        return list_settings(self) | {"activation": self.activation, "scale_outputs": self.scales_outputs}
 
     @classmethod
     def from_model_config(cls, config: Any, vocab: int) -> Self:
@@ -175,6 +157,27 @@ class HfMT5Config(HfT5Config):
     @property
     def scales_outputs(self) -> bool:
         return False
+
+
+def list_settings(hf_config: Any) -> dict[str, Any]:
+    """The settings of T5 and its relatives that have the same keys."""
+    return {
+        "width": hf_config.d_model,
+        "head_width": hf_config.d_kv,
+        "heads": hf_config.num_heads,
+        "hidden": hf_config.d_ff,
+        "encoder": {"depth": hf_config.num_layers},
+        "decoder": {"depth": hf_config.num_decoder_layers or hf_config.num_layers},
+        "positions": {
+            "kind": "t5",
+            "buckets": hf_config.relative_attention_num_buckets,
+            "max_distance": hf_config.relative_attention_max_distance,
+        },
+        "norm": {"kind": "rms", "eps": hf_config.layer_norm_epsilon},
+        "dropout": hf_config.dropout_rate,
+        "attention_dropout": hf_config.dropout_rate,
+        "hidden_dropout": hf_config.dropout_rate,
+    }
 
 
 def map_layers(side: str, memory: bool) -> dict[str, Any]:

@@ -247,6 +247,7 @@ def resolve_settings(config: Any, task: str) -> dict[str, Any]:
     settings["layers"] = [[pattern[i % len(pattern)] for i in range(depth)] for depth, pattern in patterns]
     if any(stack.layers for stack in config.stacks()):  # which then say everything
         settings.pop("mixer")
+        settings.pop("expert_interval", None)
     return settings
 
 
