@@ -29,7 +29,7 @@ TIES = [
     for kind, name in CLASSES
     if load_architecture(kind).classes[name] in ("language-model", "masked", "transduce")
 ]
-ALWAYS_TIED = ("t5", "mt5")  # unless a checkpoint has both tables
+ALWAYS_TIED = ("t5", "mt5", "perceiver")  # unless a checkpoint has both tables
 UNTIED = {"marian": [{}, {"share_encoder_decoder_embeddings": False}]}
 
 

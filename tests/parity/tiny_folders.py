@@ -59,6 +59,10 @@ TINY: dict[str, dict[str, Any]] = {
     "marian": {**PAIR, "pad_token_id": 28, "decoder_start_token_id": 28, "eos_token_id": 0},
     "mbart": {**PAIR, "decoder_start_token_id": 2},
     "pegasus": PAIR,
+    "perceiver": {
+        "vocab_size": VOCAB, "d_model": 24, "d_latents": 16, "num_latents": 5, "num_self_attends_per_block": 2,
+        "num_self_attention_heads": 2, "num_cross_attention_heads": 4, "max_position_embeddings": 24,
+    },
     "llama": STACK,
     "mistral": {**STACK, "num_key_value_heads": 1, "sliding_window": 3},
     "vit": {**PATCHES, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24},
@@ -116,9 +120,10 @@ def logits(imported: ImportedModel, model: Any) -> tuple[Tensor, Tensor]:
             )
         expected = model(input_ids=order[source], decoder_input_ids=order[target]).logits[:, -actual.shape[1] :]
     elif imported.task == "masked":
-        actual = imported.model(ids)
-        theirs = model(input_ids=order[torch.nn.functional.pad(ids, (1, 0), value=BOS)])
-        expected = getattr(theirs, "prediction_logits", getattr(theirs, "logits", None))[:, 1:]
+        actual, opens = imported.model(ids), imported.model.encoder.opening is not None
+        theirs = model(input_ids=order[torch.nn.functional.pad(ids, (1, 0), value=BOS) if opens else ids])
+        expected = getattr(theirs, "prediction_logits", getattr(theirs, "logits", None))
+        expected = expected[:, opens : opens + ids.shape[1]]  # a Perceiver's are those of all positions
     else:
         actual, expected = imported.model(ids), model(order[ids]).logits
     return actual[..., real], expected[..., order][..., real]

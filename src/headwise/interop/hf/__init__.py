@@ -14,7 +14,8 @@ How to add an architecture: one file beside this one, and its name in `ARCHITECT
 2. An `Architecture`: `classes` maps classes of `transformers` to tasks (of several the first that can hold a model is
    written; `required_tensors` names a tensor that only a certain class can hold), `config` is the Headwise model
    config, and `name_map` maps Headwise modules to Hugging Face modules. `{i}` is the number of a layer, `{stage}` of
-   the stack that it is in where there are several, `{side}` is encoder or decoder. Parameters follow from the module
+   the stack that it is in where there are several, `{side}` is encoder or decoder; `{n}` is the number of a module,
+   once where layers share its weights, and `{n-1}` in a value the number before it. Parameters follow from the module
    (table -> weight). A value is a name; `fuse(...)` of several modules whose rows are concatenated here;
    `transpose(...)` of one with transposed weights; `any_of(...)` of names of which a checkpoint has one; for anything
    else a `WeightConverter` with two functions. A key may also be a whole tensor name, with whole tensor names as
@@ -64,6 +65,7 @@ ARCHITECTURES = {  # model_type -> module:name
     "pegasus": "headwise.interop.hf.mbart:PEGASUS",
     "mistral": "headwise.interop.hf.llama:MISTRAL",
     "mt5": "headwise.interop.hf.t5:MT5",
+    "perceiver": "headwise.interop.hf.perceiver:PERCEIVER",
     "resnet": "headwise.interop.hf.resnet:RESNET",
     "swin": "headwise.interop.hf.swin:SWIN",
     "swinv2": "headwise.interop.hf.swin:SWIN_V2",

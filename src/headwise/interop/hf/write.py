@@ -34,6 +34,7 @@ from headwise.models.generative import GenerativeModel
 from headwise.models.language_model import LanguageModel
 from headwise.models.layers import LayerFields
 from headwise.models.masked_lm import MaskedLanguageModel
+from headwise.models.transformer import TransformerConfig
 from headwise.tasks.mask_filling import MASK
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
 from headwise.text.base import Tokeniser
@@ -93,7 +94,7 @@ def _write_text_model(
         raise UserError(NO_ARCHITECTURE.format(kind=config.kind, task=task))
     source, target = find_vocabularies(model, task, tokenisers, labels, rows)
     model, config = move_sines_first(model, config)
-    if tokenisers and isinstance(tokenisers.source, HfTokeniser) and getattr(config, "opening_id", 0):
+    if isinstance(config, TransformerConfig) and tokenisers and isinstance(tokenisers.source, HfTokeniser):
         config = config.replace(opening_id=0)  # tokenizer.json has it
     if separate := build_task == "transduce" and target is not source:
         config = config.replace(tie="target" if config.tie == "auto" else config.tie)
