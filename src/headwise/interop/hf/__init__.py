@@ -17,10 +17,11 @@ How to add an architecture: one file beside this one, and its name in `ARCHITECT
    the stack that it is in where there are several, `{side}` is encoder or decoder; `{n}` is the number of a module,
    once where layers share its weights, and `{n-1}` in a value the number before it. Parameters follow from the module
    (table -> weight). A value is a name; `fuse(...)` of several modules whose rows are concatenated here;
-   `transpose(...)` of one with transposed weights; `any_of(...)` of names of which a checkpoint has one; for anything
-   else a `WeightConverter` with two functions. A key may also be a whole tensor name, with whole tensor names as
-   values. `head_maps` has the names of heads, by task or by class. A tied tensor has an entry for each of its names.
-   `ignored` has patterns of tensors that are ignored, each with the reason.
+   `transpose(...)` of one with transposed weights; `stack_experts(...)` of tensors that each expert `{e}` has;
+   `any_of(...)` of names of which a checkpoint has one; for anything else a `WeightConverter` with two functions. A key
+   may also be a whole tensor name, with whole tensor names as values. `head_maps` has the names of heads, by task or by
+   class. A tied tensor has an entry for each of its names. `ignored` has patterns of tensors that are ignored, each
+   with the reason.
 3. `special_names`, where the special tokens are not called pad, bos, eos and unk: `{"bos": "cls", "eos": "sep", ...}`.
    Ids are looked up in `config.json`, then by name through `tokenizer_config.json`.
 
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 ARCHITECTURES = {  # model_type -> module:name
     "openai-gpt": "headwise.interop.hf.gpt:GPT",
     "gpt2": "headwise.interop.hf.gpt:GPT2",
+    "gpt_neox": "headwise.interop.hf.gpt_neox:GPT_NEOX",
+    "opt": "headwise.interop.hf.opt:OPT",
     "bert": "headwise.interop.hf.bert:BERT",
     "albert": "headwise.interop.hf.bert:ALBERT",
     "big_bird": "headwise.interop.hf.bigbird:BIGBIRD",
@@ -66,6 +69,9 @@ ARCHITECTURES = {  # model_type -> module:name
     "mistral": "headwise.interop.hf.llama:MISTRAL",
     "mt5": "headwise.interop.hf.t5:MT5",
     "perceiver": "headwise.interop.hf.perceiver:PERCEIVER",
+    "mixtral": "headwise.interop.hf.mixtral:MIXTRAL",
+    "qwen2": "headwise.interop.hf.qwen:QWEN2",
+    "qwen3": "headwise.interop.hf.qwen:QWEN3",
     "resnet": "headwise.interop.hf.resnet:RESNET",
     "swin": "headwise.interop.hf.swin:SWIN",
     "swinv2": "headwise.interop.hf.swin:SWIN_V2",

@@ -221,6 +221,7 @@ class Architecture:
     head_maps: Mapping[str, NameMap] = field(default_factory=dict)  # further names, by task or class
     required_tensors: Mapping[str, str] = field(default_factory=dict)  # class -> Headwise tensor that only it can hold
     base_prefix: str = ""  # `base_model_prefix` with a dot; a checkpoint of a base model leaves it out
+    stored_as: Mapping[str, str] = field(default_factory=dict)  # tensor of the class -> its name in checkpoints
     ignored: Mapping[str, str] = field(default_factory=dict)  # pattern of tensor names -> why they are ignored
     check: Callable[[LazyStateDict], None] = skip_check  # of ignored tensors that must have certain values
     special_names: Mapping[str, str] = field(default_factory=dict)  # pad, bos, ... -> its name in config.json
