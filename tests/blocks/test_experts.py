@@ -193,6 +193,24 @@ def test_padding_takes_no_capacity() -> None:
     assert not part(Stream.of(x, torch.zeros(3, 5, dtype=torch.bool))).any()
 
 
+@pytest.mark.parametrize("top_k", [1, 2])
+def test_a_capacity_of_each_row_is_that_of_the_row_alone(top_k: int) -> None:
+    """A loop over each row with a capacity of 2 tokens; neither other rows nor padding take any of it."""
+    part = build_experts(top_k, (1.0, 1.0), row_capacity=2)
+    x = make_texts(3, 7)
+    keep = torch.ones(3, 7, dtype=torch.bool)
+    keep[1, 4:] = False
+    with collect("load") as side:
+        actual = part.transform(Stream(x, torch.arange(7), keep), Context())
+    alone = [run_loop(part, x[row : row + 1], keep[row : row + 1], capacity=2) for row in range(3)]
+    close(actual[keep], torch.cat(alone)[keep])
+    (load,) = side.list_values("load")
+    kept = sum(int((part.router(row, None).chosen == expert).sum().clamp(max=2)) for row in (x[0], x[1, :4], x[2])
+               for expert in range(COUNT))  # fmt: skip
+    assert int(load.processed.sum()) == kept < int(load.assigned.sum())
+    assert part.properties.batch_independent and not part.properties.steppable
+
+
 def test_a_decoding_step_drops_no_token() -> None:
     part = build_experts(capacity=(0.1, 0.1))
     for rows in (2, 7):  # fewer than experts, and more

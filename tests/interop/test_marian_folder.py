@@ -168,7 +168,7 @@ def test_damaged_files_are_named(copy: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "key"),
     [
-        ({"wiring": "pre"}, "wiring"),
+        ({"wiring": "sandwich"}, "wiring"),
         ({"positions": "learned"}, "positions"),
         ({"norm": "rms"}, "norm"),
         ({"start_id": 0}, "start_id"),

@@ -1,4 +1,4 @@
-"""T5 and BART of `transformers` with random weights, in and out: the same numbers and the same outputs."""
+"""T5, mT5 and BART of `transformers` with random weights, in and out: the same numbers and the same outputs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers.utils import logging
 
@@ -37,6 +38,8 @@ FORMS: list[tuple[str, dict[str, Any]]] = [
     ("T5", {}),
     ("T5", V11),
     ("T5", {"feed_forward_proj": "gated-silu"}),
+    ("MT5", {}),
+    ("MT5", {"feed_forward_proj": "relu", "d_model": 30, "tie_word_embeddings": False}),
     ("Bart", {}),
     ("Bart", {"scale_embedding": True, "activation_function": "relu"}),
     ("Bart", {"tie_word_embeddings": False}),
@@ -47,7 +50,7 @@ TARGET = torch.tensor([[BOS, 7, 8, 9, 10], [BOS, 6, 5, 5, 4]])
 
 def build_hf_model(kind: str, spread: float = 0.1, **settings: Any) -> Any:
     torch.manual_seed(0)
-    config = getattr(transformers, f"{kind}Config")(**{**(T5 if kind == "T5" else BART), **settings})
+    config = getattr(transformers, f"{kind}Config")(**{**(T5 if kind.endswith("T5") else BART), **settings})
     model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
     for parameter in model.parameters():
         parameter.data += spread * torch.randn_like(parameter)
@@ -107,6 +110,29 @@ def test_a_folder_of_t5_with_both_tables_is_untied(tmp_path: Path) -> None:
     compare(imported, type(model).from_pretrained(tmp_path / "out").eval())
 
 
+TABLES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("values", [(0, 0, 0), (0, 0, 1), (0, 1, 1), (0, 1, 0), (0, 1, 2)], ids=str)
+@torch.inference_mode()
+def test_tables_of_bart_are_used_as_they_are_stored(values: tuple[int, ...], tied: bool, tmp_path: Path) -> None:
+    """Each way that encoder, decoder and output tables can be equal, whatever `tie_word_embeddings` says."""
+    model = build_hf_model("Bart", tie_word_embeddings=tied)
+    model.save_pretrained(tmp_path / "in")
+    path = tmp_path / "in" / "model.safetensors"
+    tables = torch.randn(3, VOCAB, 32)
+    stored = {name: tables[number].clone() for name, number in zip(TABLES, values, strict=True)}
+    save_file(load_file(path) | stored, path, metadata={"format": "pt"})
+    again = type(model).from_pretrained(tmp_path / "in").eval()
+    for name, tensor in stored.items():
+        assert torch.equal(again.state_dict()[name], tensor)
+    imported = read_folder(tmp_path / "in")
+    compare(imported, again)
+    write_folder(imported.model, imported.config, "transduce", None, tmp_path / "out", imported.vocabularies.source)
+    compare(imported, type(model).from_pretrained(tmp_path / "out").eval())
+
+
 @torch.inference_mode()
 def test_an_encoder_of_t5_alone_reads(tmp_path: Path) -> None:
     torch.manual_seed(0)
@@ -120,13 +146,13 @@ def test_an_encoder_of_t5_alone_reads(tmp_path: Path) -> None:
     assert_parity(stream.x[stream.keep], expected[stream.keep])
 
 
-@pytest.fixture(scope="module", params=["T5", "Bart"])
+@pytest.fixture(scope="module", params=["T5", "MT5", "Bart"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ImportedModel]:
     """With far-apart logits, as in a trained model, and a T5 that likes to come to an end."""
     folder = tmp_path_factory.mktemp("pair")
     # As many layers on both sides: with fewer in the encoder, their T5 has too small a cache.
-    model = build_hf_model(request.param, spread=0.5, **({"num_decoder_layers": 2} if request.param == "T5" else {}))
-    if request.param == "T5":
+    model = build_hf_model(request.param, spread=0.5, **({"num_decoder_layers": 2} if request.param != "Bart" else {}))
+    if request.param != "Bart":
         with torch.no_grad():
             ids = torch.arange(4, 24)[None]
             states = model(ids, decoder_input_ids=ids, output_hidden_states=True).decoder_hidden_states[-1][0].mean(0)

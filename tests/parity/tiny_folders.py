@@ -34,6 +34,10 @@ PAIR: dict[str, Any] = {
     "decoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "max_position_embeddings": 24,
 }  # fmt: skip
 GPT: dict[str, Any] = {"vocab_size": VOCAB, "n_positions": 24, "n_embd": 16, "n_layer": 2, "n_head": 2}
+T5: dict[str, Any] = {
+    "vocab_size": VOCAB, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2,
+    "decoder_start_token_id": 0,
+}  # fmt: skip
 PATCHES: dict[str, Any] = {"image_size": 32, "num_labels": 3}
 TINY: dict[str, dict[str, Any]] = {
     "openai-gpt": {**GPT, "eos_token_id": 28},
@@ -65,10 +69,20 @@ TINY: dict[str, dict[str, Any]] = {
     "modernbert": {
         **STACK, **SPECIAL_IDS, "bos_token_id": 1, "eos_token_id": 2, "num_hidden_layers": 3, "local_attention": 4,
     },
-    "t5": {"vocab_size": VOCAB, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2,
-           "decoder_start_token_id": 0},
+    "t5": T5,
+    "mt5": T5,
+    "switch_transformers": {
+        **T5, "num_layers": 2, "num_decoder_layers": 2, "num_experts": 3, "num_sparse_encoder_layers": 1,
+        "num_sparse_decoder_layers": 2, "expert_capacity": 2,
+    },
     "bart": PAIR,
     "marian": {**PAIR, "pad_token_id": 28, "decoder_start_token_id": 28, "eos_token_id": 0},
+    "mbart": {**PAIR, "decoder_start_token_id": 2},
+    "pegasus": PAIR,
+    "perceiver": {
+        "vocab_size": VOCAB, "d_model": 24, "d_latents": 16, "num_latents": 5, "num_self_attends_per_block": 2,
+        "num_self_attention_heads": 2, "num_cross_attention_heads": 4, "max_position_embeddings": 24,
+    },
     "llama": STACK,
     "qwen2": {
         **STACK, "num_key_value_heads": 1, "use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1,
@@ -134,9 +148,10 @@ def logits(imported: ImportedModel, model: Any) -> tuple[Tensor, Tensor]:
             )
         expected = model(input_ids=order[source], decoder_input_ids=order[target]).logits[:, -actual.shape[1] :]
     elif imported.task == "masked":
-        actual = imported.model(ids)
-        theirs = model(input_ids=order[torch.nn.functional.pad(ids, (1, 0), value=BOS)])
-        expected = getattr(theirs, "prediction_logits", getattr(theirs, "logits", None))[:, 1:]
+        actual, opens = imported.model(ids), imported.model.encoder.opening is not None
+        theirs = model(input_ids=order[torch.nn.functional.pad(ids, (1, 0), value=BOS) if opens else ids])
+        expected = getattr(theirs, "prediction_logits", getattr(theirs, "logits", None))
+        expected = expected[:, opens : opens + ids.shape[1]]  # a Perceiver's are those of all positions
     else:
         actual, expected = imported.model(ids), model(order[ids]).logits
     return actual[..., real], expected[..., order][..., real]

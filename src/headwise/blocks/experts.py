@@ -184,8 +184,9 @@ class Experts(Part):
 
     An expert has a capacity of ceil(tokens / E * factor), with one `capacity` factor for training and one for
     evaluation; tokens beyond it are dropped: their output is 0, and the residual path is left. Without `capacity` no
-    token is dropped, and neither where texts have one token, as in each decoding step. The loads are the side output
-    "load", the router's loss of training is "aux".
+    token is dropped, and neither where texts have one token, as in each decoding step. With `row_capacity` an expert
+    takes so many tokens of each row instead, as in transformers, and rows do not depend on each other. The loads are
+    the side output "load", the router's loss of training is "aux".
     """
 
     def __init__(
@@ -196,6 +197,7 @@ class Experts(Part):
         activation: str = "relu",
         bias: bool = True,
         dropout: float = 0.0,
+        row_capacity: int = 0,
     ):
         super().__init__()
         self.router = router
@@ -203,6 +205,7 @@ class Experts(Part):
         # Fractions, so that the capacity is the same integer on the host and on a device.
         factors = [Fraction(factor).limit_denominator(1000) for factor in capacity or ()]
         self.capacity = (factors[0], factors[1]) if factors else None
+        self.row_capacity = row_capacity  # 0: none
         self.gated = activation in GATED_ACTIVATIONS
         self.activation = (GATED_ACTIVATIONS if self.gated else ACTIVATIONS)[activation]
         self.inner = GroupedLinear(self.count, width, 2 * hidden if self.gated else hidden, bias)
@@ -212,13 +215,13 @@ class Experts(Part):
     @property
     def properties(self) -> Properties:
         """Rows depend on each other only through the capacity."""
-        never_drops = self.capacity is None or self.capacity[1] >= self.count
+        never_drops = not self.row_capacity and (self.capacity is None or self.capacity[1] >= self.count)
         return Properties(
             causal=True,
             steppable=never_drops,
-            batch_independent=never_drops,
+            batch_independent=never_drops or bool(self.row_capacity),
             joins=True,
-            ragged=never_drops,
+            ragged=never_drops or bool(self.row_capacity),
             packing=True,
         )
 
@@ -229,12 +232,17 @@ class Experts(Part):
         chosen = routing.chosen.view(*stream.x.shape[:2], -1)  # (N, J) -> (B, T, J)
         rank, assigned = rank_assignments(chosen, keep, self.count)
         capacity = self.compute_capacity(len(tokens) if keep is None else keep.sum(), stream)
-        ctx.side.add("load", ctx.path, ExpertLoad(assigned, assigned.clamp(max=capacity)))
+        fits = rank < capacity
+        processed = assigned.clamp(max=capacity)
+        if self.row_capacity and stream.x.shape[1] > 1:
+            fits = fits & (rank_in_rows(chosen, keep, self.count) < self.row_capacity)
+            processed = torch.zeros_like(assigned).index_add_(0, chosen.flatten(), fits.to(assigned.dtype))
+        ctx.side.add("load", ctx.path, ExpertLoad(assigned, processed))
         if self.training:
             ctx.side.add("aux", ctx.path, routing.loss)
         inputs = tokens.unsqueeze(1).expand(-1, chosen.shape[-1], -1).flatten(0, 1)  # (N, C) -> (N, J, C) -> (S, C)
         sizes = self.compute_sizes(assigned, min(len(tokens), int(self.compute_capacity(len(tokens), stream))))
-        outputs = self.dispatch(inputs, chosen.flatten(), rank, rank < capacity, sizes)
+        outputs = self.dispatch(inputs, chosen.flatten(), rank, fits, sizes)
         outputs = (outputs * routing.gates.view(-1, 1)).to(stream.x.dtype)  # (N, J) -> (S, 1)
         if chosen.shape[-1] == 1:
             return outputs.view_as(stream.x)  # (S, C) -> (B, T, C), without a pass over memory
@@ -243,7 +251,7 @@ class Experts(Part):
     def compute_capacity(self, tokens: int | Tensor, stream: Stream) -> int | Tensor:
         """The capacity of an expert for so many tokens; all tokens of the batch, if none are dropped."""
         rows, length = stream.x.shape[:2]
-        if self.capacity is None or length == 1:
+        if self.capacity is None or self.row_capacity or length == 1:
             return rows * length
         factor = self.capacity[0 if self.training else 1]
         return -(-tokens * factor.numerator // (factor.denominator * self.count))
@@ -306,6 +314,19 @@ def rank_assignments(chosen: Tensor, keep: Tensor | None, experts: int) -> tuple
     return rank.flatten(), starts.diff()
 
 
+def rank_in_rows(chosen: Tensor, keep: Tensor | None, experts: int) -> Tensor:
+    """The rank of each assignment (B, T, J) among those of its expert in its row, (S,), from 0.
+
+    >>> rank_in_rows(torch.tensor([[[1], [0], [1]], [[1], [0], [0]]]), None, 2).view(2, 3).tolist()
+    [[0, 0, 1], [0, 0, 1]]
+    """
+    hits = chosen.unsqueeze(-1) == torch.arange(experts, device=chosen.device)  # (B, T, J) -> (B, T, J, E)
+    if keep is not None:
+        hits = hits & keep[:, :, None, None]
+    counts = hits.flatten(1, 2).long().cumsum(1)  # (B, T, J, E) -> (B, T * J, E)
+    return (counts.gather(2, chosen.flatten(1).unsqueeze(-1)) - 1).flatten()
+
+
 class ExpertsConfig(PartConfig):
     """Mixture of experts: each token is routed to `top_k` of `count` feed-forward networks. 0: the model's number."""
 
@@ -319,6 +340,7 @@ class ExpertsConfig(PartConfig):
     capacity_factor: float = 1.25  # capacity of an expert in training, in units of tokens / experts
     eval_capacity_factor: float = 2.0
     drop: bool = True  # tokens beyond the capacity; false: no limit
+    row_capacity: int = Field(0, ge=0)  # most tokens of one text for an expert, instead of the factors; 0: the factors
     balance_loss: float = Field(0.01, ge=0)  # weight of the load-balancing loss
     z_loss: float = Field(0.0, ge=0)  # weight of the router z-loss
     jitter: float = Field(0.01, ge=0, lt=1)  # of the router's inputs in training
@@ -346,4 +368,5 @@ class ExpertsConfig(PartConfig):
             self.activation or site.activation,
             site.mlp_bias,
             self.dropout or site.hidden_dropout,
+            self.row_capacity if self.drop else 0,
         )

@@ -125,7 +125,7 @@ class LatentEncoder(Encoder):
         latents: int,
         width: int,
         stack: Stack,
-        outputs: LatentOutputs | OutputQueries,
+        outputs: nn.Module,
         pad: int = 0,
     ):
         super().__init__(embed, stack, pad)

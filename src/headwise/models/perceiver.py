@@ -124,6 +124,8 @@ class PerceiverConfig(PerceiverFields, TextFields, ModelConfig):
     head_width: int = Field(32, ge=0)  # of queries and keys
     positions: AnyPosition = LearnedPositionsConfig(max_length=2048)
     scale_embeddings: bool = False
+    output_attention: AnyPart | Literal[""] = ""  # from output queries to the latents; empty: as cross_attention
+    learned_query: bool = False  # of a classifier: attends to the latents; else they are pooled
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         task = self.resolve_task(task)
@@ -154,15 +156,22 @@ class PerceiverConfig(PerceiverFields, TextFields, ModelConfig):
         return embedding
 
     def _build_encoder(self, embedding: Embedding, pooled: bool) -> LatentEncoder:
-        outputs = LatentOutputs() if pooled else self._build_queries()
+        outputs: LatentOutputs | OutputQueries | OutputQuery = LatentOutputs() if pooled else self._build_queries()
+        if pooled and self.learned_query:
+            outputs = OutputQuery(self.width, self._build_output_layer(self.width))
         stack = self.build_latent_stack(self.cross_attention, self.embedding_width)
         return LatentEncoder(embedding, self.latents, self.width, stack, outputs)
 
     def _build_queries(self) -> OutputQueries:
-        site = self.build_site(self.embedding_width, self.width)
-        layer = self.build_layer(site, (self.cross_attention, self.feedforward))
+        width = self.embedding_width
+        layer = self._build_output_layer(width)
         layer.adds[0] = ReplaceStream()
-        return OutputQueries(site.width, self.positions.build_positions(site.width), layer)
+        return OutputQueries(width, self.positions.build_positions(width), layer)
+
+    def _build_output_layer(self, width: int) -> Any:
+        """The layer in which queries of `width` attend to the latents."""
+        attention = self.output_attention or self.cross_attention
+        return self.build_layer(self.build_site(width, self.width), (attention, self.feedforward))
 
 
 class ImagePerceiverConfig(PerceiverFields, ImageFields, ModelConfig):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from headwise.blocks.stack import Encoder
 from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig
@@ -20,11 +22,14 @@ from headwise.models.layers import TwoStackFields, build_stack
 class TransformerConfig(TwoStackFields, TextFields, ModelConfig):
     tasks = ("transduce", "language-model", "masked", "tag", "classify", "answer")
     kind: Literal["transformer"] = "transformer"
+    opening_id: int = Field(0, ge=0)  # id that the encoder reads before every text, such as a language's; 0: none
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         parts = build_text_parts(
             self,
-            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.encoder)),
+            encoder=lambda embedding: Encoder(
+                embedding, build_stack(self, self.encoder), opening=self.opening_id or None
+            ),
             decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)

@@ -139,6 +139,16 @@ class HfTokeniser(Tokeniser):
     def from_json(cls, data: dict[str, Any], normalise: Normaliser) -> HfTokeniser:
         return cls(data["engine"], Rows(**data["rows"]), normalise, data["masked"])
 
+    def find_template(self) -> tuple[list[int], list[int]]:
+        """The rows that the original tokenizer puts before and after a text."""
+        text = next(piece for piece in ("a", "1", *self.vocabulary[len(SPECIALS) :]) if self._encode_rows(piece))
+        bare, rows = self._encode_rows(text), list(self.tokenizer.encode(text).ids)
+        start = next(i for i in range(len(rows)) if rows[i : i + len(bare)] == bare)
+        return rows[:start], rows[start + len(bare) :]
+
+    def _encode_rows(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+
     @property
     def prepends_bos(self) -> bool:
         """Whether the original tokenizer puts BOS before a text."""

@@ -14,7 +14,8 @@ How to add an architecture: one file beside this one, and its name in `ARCHITECT
 2. An `Architecture`: `classes` maps classes of `transformers` to tasks (of several the first that can hold a model is
    written; `required_tensors` names a tensor that only a certain class can hold), `config` is the Headwise model
    config, and `name_map` maps Headwise modules to Hugging Face modules. `{i}` is the number of a layer, `{stage}` of
-   the stack that it is in where there are several, `{side}` is encoder or decoder; a value may have `{group}` and
+   the stack that it is in where there are several, `{side}` is encoder or decoder; `{n}` is the number of a module,
+   once where layers share its weights, and `{n-1}` in a value the number before it; a value may have `{group}` and
    `{inner}` for a layer that shares its weights (ALBERT). Parameters follow from the module
    (table -> weight). A value is a name; `fuse(...)` of several modules whose rows are concatenated here;
    `transpose(...)` of one with transposed weights; `stack_experts(...)` of tensors that each expert `{e}` has;
@@ -69,7 +70,11 @@ ARCHITECTURES = {  # model_type -> module:name
     "llama": "headwise.interop.hf.llama:LLAMA",
     "longformer": "headwise.interop.hf.longformer:LONGFORMER",
     "marian": "headwise.interop.hf.marian:MARIAN",
+    "mbart": "headwise.interop.hf.mbart:MBART",
+    "pegasus": "headwise.interop.hf.mbart:PEGASUS",
     "mistral": "headwise.interop.hf.llama:MISTRAL",
+    "mt5": "headwise.interop.hf.t5:MT5",
+    "perceiver": "headwise.interop.hf.perceiver:PERCEIVER",
     "mixtral": "headwise.interop.hf.mixtral:MIXTRAL",
     "qwen2": "headwise.interop.hf.qwen:QWEN2",
     "qwen3": "headwise.interop.hf.qwen:QWEN3",
@@ -78,6 +83,7 @@ ARCHITECTURES = {  # model_type -> module:name
     "roberta": "headwise.interop.hf.roberta:ROBERTA",
     "swin": "headwise.interop.hf.swin:SWIN",
     "swinv2": "headwise.interop.hf.swin:SWIN_V2",
+    "switch_transformers": "headwise.interop.hf.switch:SWITCH",
     "vit": "headwise.interop.hf.vit:VIT",
     "xlm-roberta": "headwise.interop.hf.roberta:XLM_ROBERTA",
 }

@@ -209,6 +209,7 @@ def check_sinusoids(weights: LazyStateDict) -> None:
             raise UserError(f"{weights.where}: {name} is no table of sinusoids; other positions are not supported")
 
 
+SINUSOIDS = {r"model\.(encoder|decoder)\.embed_positions\.weight": "sinusoids, which are computed"}
 MARIAN = Architecture(
     hf_config=HfMarianConfig,
     config=TransformerConfig,
@@ -224,7 +225,7 @@ MARIAN = Architecture(
         if "embed.positions" not in name and "embed.norm" not in name
     },
     base_prefix="model.",
-    ignored={**BART.ignored, r"model\.(encoder|decoder)\.embed_positions\.weight": "sinusoids, which are computed"},
+    ignored={**BART.ignored, **SINUSOIDS},
     check=check_sinusoids,
     special_names={"bos": "decoder_start"},
     extra_special_ids={"bos": "bos", "forced_eos": "eos"},

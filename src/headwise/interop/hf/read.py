@@ -95,14 +95,14 @@ def build_text_model(
         task, task_settings = infer_classification_task(data, labels, where)
     elif build_task == "replaced-tokens":
         task_settings = {"generator_size": 0, "context": max(4, hf_config.context)}
-    special_ids = {**dict(hf_config), **data}
+    special_ids = {**data, **dict(hf_config)}  # with what the schema derives
     vocabularies = files.build_vocabularies(architecture, hf_config, special_ids, labels if task in LABELLERS else ())
     if task == "regress":
         vocabularies = vocabularies._replace(target=Rows(0))
     source, target = vocabularies
     with_head, weights = architecture.with_head(class_name), weights.add_prefix(architecture.base_prefix)
     weights = weights.rename({stored: name for name, stored in architecture.stored_as.items()})
-    settings = hf_config.to_settings(build_task, weights.names)
+    settings = hf_config.to_settings(build_task, weights.names) | files.list_settings(vocabularies)
     weights, stored_names = resolve_ties(weights, hf_config.tied_weights(class_name))
     if task in TABLES:
         settings["tie"] = infer_tie(task, with_head, stored_names)

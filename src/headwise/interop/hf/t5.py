@@ -1,8 +1,9 @@
-"""T5 of `transformers`, versions 1.0 and 1.1."""
+"""T5 of `transformers`, versions 1.0 and 1.1, and mT5 (Xue et al. 2021), its version 1.1 of many languages."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self, cast
 
 from pydantic import Field, model_validator
@@ -93,6 +94,10 @@ class HfT5Config(HfTextConfig):
         return self.dense_act_fn or name, gated if self.is_gated_act is None else self.is_gated_act
 
     @property
+    def scales_outputs(self) -> bool:
+        return self.tie_word_embeddings if self.scale_decoder_outputs is None else self.scale_decoder_outputs
+
+    @property
     def context(self) -> int:
         return UNLIMITED
 
@@ -104,33 +109,14 @@ class HfT5Config(HfTextConfig):
     def tied_weights(self, class_name: str) -> dict[str, str]:
         return (
             {key: TIED_WEIGHTS[key] for key in list(TIED_WEIGHTS)[:1]}
-            if class_name == "T5EncoderModel"
+            if class_name.endswith("EncoderModel")
             else TIED_WEIGHTS
         )
 
     def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
         if task == "transduce" and not self.is_encoder_decoder:
             raise UserError("config.json: is_encoder_decoder: is false, but the model has a decoder; correct it")
-        scaled = self.tie_word_embeddings if self.scale_decoder_outputs is None else self.scale_decoder_outputs
-        return {
-            "width": self.d_model,
-            "head_width": self.d_kv,
-            "heads": self.num_heads,
-            "hidden": self.d_ff,
-            "encoder": {"depth": self.num_layers},
-            "decoder": {"depth": self.num_decoder_layers or self.num_layers},
-            "activation": self.activation,
-            "positions": {
-                "kind": "t5",
-                "buckets": self.relative_attention_num_buckets,
-                "max_distance": self.relative_attention_max_distance,
-            },
-            "norm": {"kind": "rms", "eps": self.layer_norm_epsilon},
-            "dropout": self.dropout_rate,
-            "attention_dropout": self.dropout_rate,
-            "hidden_dropout": self.dropout_rate,
-            "scale_outputs": scaled,
-        }
+        return list_settings(self) | {"activation": self.activation, "scale_outputs": self.scales_outputs}
 
     @classmethod
     def from_model_config(cls, config: Any, vocab: int) -> Self:
@@ -154,6 +140,44 @@ class HfT5Config(HfTextConfig):
             "scale_decoder_outputs": config.scale_outputs,
         }
         return cls.model_validate(data)
+
+
+class HfMT5Config(HfT5Config):
+    """Outputs are not scaled, and `tie_word_embeddings` changes nothing: a checkpoint with an output table is untied,
+    one without is tied. A model with both is written as T5 1.1, which computes the same."""
+
+    model_type: Literal["mt5"] = "mt5"  # type: ignore[assignment]
+    vocab_size: int = Field(250112, gt=0)
+    d_ff: int = Field(1024, gt=0)
+    num_layers: int = Field(8, gt=0)
+    num_heads: int = Field(6, gt=0)
+    feed_forward_proj: str = "gated-gelu"
+    scale_decoder_outputs: Literal[False] = False
+
+    @property
+    def scales_outputs(self) -> bool:
+        return False
+
+
+def list_settings(hf_config: Any) -> dict[str, Any]:
+    """The settings of T5 and its relatives that have the same keys."""
+    return {
+        "width": hf_config.d_model,
+        "head_width": hf_config.d_kv,
+        "heads": hf_config.num_heads,
+        "hidden": hf_config.d_ff,
+        "encoder": {"depth": hf_config.num_layers},
+        "decoder": {"depth": hf_config.num_decoder_layers or hf_config.num_layers},
+        "positions": {
+            "kind": "t5",
+            "buckets": hf_config.relative_attention_num_buckets,
+            "max_distance": hf_config.relative_attention_max_distance,
+        },
+        "norm": {"kind": "rms", "eps": hf_config.layer_norm_epsilon},
+        "dropout": hf_config.dropout_rate,
+        "attention_dropout": hf_config.dropout_rate,
+        "hidden_dropout": hf_config.dropout_rate,
+    }
 
 
 def map_layers(side: str, memory: bool) -> dict[str, Any]:
@@ -198,4 +222,10 @@ T5 = Architecture(
         r"shared\.weight": UNUSED,
     },
     special_names={"bos": "decoder_start"},
+)
+MT5 = replace(
+    T5,
+    hf_config=HfMT5Config,
+    relatives=(),
+    classes={"MT5ForConditionalGeneration": "transduce", "MT5EncoderModel": "encode"},
 )

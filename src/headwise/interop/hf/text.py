@@ -79,6 +79,10 @@ class TokeniserFiles:
         source = Rows(hf_config.vocab_size, **ids)
         return Vocabularies(source, Rows(len(labels)) if labels else source)
 
+    def list_settings(self, vocabularies: Vocabularies) -> dict[str, Any]:
+        """Settings of the model that only the tokeniser files have."""
+        return {}
+
     def build_tokenisers(self, vocabularies: Vocabularies, labels: list[str], task: str) -> Tokenisers | None:
         """The tokenisers of texts, and of labels where the task has them; None without a `tokenizer.json`."""
         if self.native or not self.tokenizer_json:

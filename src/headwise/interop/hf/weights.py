@@ -26,7 +26,12 @@ from headwise.models.init_weights import list_projection_sizes
 from headwise.text.hf import NO_ROW, Rows
 
 LEAF_NAMES = {"table": "weight"}  # Headwise -> Hugging Face; all others are equal
-PLACEHOLDERS = {"{stage}": r"(?P<stage>\d+)", "{i}": r"(?P<i>\d+)", "{side}": r"(?P<side>encoder|decoder)"}
+PLACEHOLDERS = {
+    "{stage}": r"(?P<stage>\d+)",
+    "{i}": r"(?P<i>\d+)",
+    "{n}": r"(?P<n>\d+)",
+    "{side}": r"(?P<side>encoder|decoder)",
+}
 VOCABULARY_TENSORS = re.compile(r"(.*\.)?(embed|head)\.(table\.weight|bias)")  # one row for each token or label
 OUTPUT_BIAS = re.compile(r"(.*\.)?head\.bias")
 log = logging.getLogger(__name__)
@@ -139,7 +144,7 @@ def _expand_names(
     module, _, leaf = name.rpartition(".")
     whole_name = pattern.fullmatch(name)
     match = whole_name or pattern.fullmatch(module)
-    if not match:
+    if not match or (converter.by_expert and tensor.dim() < 3):  # a dense network under the name of experts
         return []
     ending = "" if whole_name else f".{LEAF_NAMES.get(leaf, leaf)}"
     layers = list(_list_layers(model, match))
@@ -160,7 +165,7 @@ def _list_layers(model: nn.Module, match: re.Match[str]) -> Iterator[dict[str, A
     unless its name has the group that shares them and its number in the group."""
     groups = match.groupdict()
     if "i" not in groups:
-        yield groups
+        yield groups | ({"n-1": int(groups["n"]) - 1} if "n" in groups else {})
         return
     stack: Any = model.get_submodule(match.string[: match.start("i")].removesuffix(".layers."))
     for index, layer in enumerate(stack.order):

@@ -37,6 +37,7 @@ from headwise.models.generative import GenerativeModel
 from headwise.models.language_model import LanguageModel
 from headwise.models.layers import LayerFields
 from headwise.models.masked_lm import MaskedLanguageModel
+from headwise.models.transformer import TransformerConfig
 from headwise.tasks.mask_filling import MASK
 from headwise.tasks.replaced_tokens import ReplacedTokenDetector
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
@@ -101,9 +102,11 @@ def _write_text_model(
         log.info("generator: not written, as a folder of transformers has the discriminator alone")
         model = ReplacedTokenDetector(model.encoder, model.head)
     model, config = move_sines_first(model, config)
+    if isinstance(config, TransformerConfig) and tokenisers and isinstance(tokenisers.source, HfTokeniser):
+        config = config.replace(opening_id=0)  # tokenizer.json has it
     if separate := build_task == "transduce" and target is not source:
         config = config.replace(tie="target" if config.tie == "auto" else config.tie)
-    architecture, hf_config = choose_architecture(config, build_task, source.vocab)
+    architecture, hf_config = choose_architecture(config, build_task, source.vocab, separate)
     assert isinstance(hf_config, HfTextConfig)
     class_name = architecture.choose_class_name(build_task, model.state_dict())
     state = build_state_dict(model, architecture.with_head(class_name), Vocabularies(source, target))
@@ -208,11 +211,21 @@ def build_generation_config(config: Mapping[str, Any], rows: Rows, task: str, co
     return data | ({"max_length": min(context, MAX_LENGTH)} if task == "transduce" else {})
 
 
-def choose_architecture(config: Any, task: str, vocab: int = 0) -> tuple[Architecture, HfConfig]:
+def choose_architecture(
+    config: Any, task: str, vocab: int = 0, separate: bool = False
+) -> tuple[Architecture, HfConfig]:
     """The architecture that expresses all of a model config, with its Hugging Face config: the architecture of the
-    same kind, or a relative. Reading the Hugging Face config back must give the same settings."""
+    same kind, or a relative. Reading the Hugging Face config back must give the same settings. `separate`: source and
+    target have vocabularies of their own."""
     able = [each for each in map(load_architecture, ARCHITECTURES) if each.choose_class_name(task)]
     candidates = [each for each in able if isinstance(config, (each.config, *each.relatives))]
+    if separate and candidates:
+        candidates = [each for each in candidates if "decoder_vocab_size" in each.hf_config.model_fields]
+        if not candidates:
+            raise UserError(
+                f"tokeniser: transformers has one vocabulary for both sides of '{config.kind}', so the run cannot be "
+                "exported; train with one tokeniser for source and target"
+            )
     refusals: list[tuple[int, str]] = []  # number of differing settings, message
     for architecture in sorted(candidates, key=lambda each: not isinstance(config, each.config)):
         hf_config = architecture.hf_config.from_model_config(config, vocab)
@@ -272,6 +285,7 @@ def resolve_settings(config: Any, task: str) -> dict[str, Any]:
     settings["layers"] = [[pattern[i % len(pattern)] for i in range(depth)] for depth, pattern in patterns]
     if any(stack.layers for stack in config.stacks()):  # which then say everything
         settings.pop("mixer")
+        settings.pop("expert_interval", None)
     return settings
 
 
