@@ -220,6 +220,16 @@ def test_a_headwise_model_is_exported(kind: Any, name: str, tmp_path: Path) -> N
     assert again.config.id2label == {0: "boot", 1: "coat", 2: "bag"}
 
 
+@torch.inference_mode()
+@pytest.mark.parametrize("name", ["ViTForImageClassification", "DeiTForImageClassification"])
+def test_sizes_may_be_lists_of_height_and_width(name: str, tmp_path: Path) -> None:
+    model = build_hf_model(name, image_size=[8, 20], patch_size=[4, 4])
+    imported = from_hf(save_folder(model, tmp_path))
+    pixels = torch.randn(2, 3, 8, 20)
+    assert imported.experiment.model.image == (8, 20)
+    assert_close_outputs(imported.model(pixels), output(model, pixels))
+
+
 def test_unsupported_settings_are_refused_both_ways(tmp_path: Path) -> None:
     model = build_hf_model("ViTForImageClassification")
     model.save_pretrained(tmp_path / "bare")

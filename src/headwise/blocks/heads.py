@@ -130,11 +130,12 @@ class Pooler(nn.Module):
 
 
 class MLMTransform(nn.Module):
-    """The MLM transform of BERT before the output embedding: norm(act(W x + b))."""
+    """The MLM transform of BERT before the output embedding: norm(act(W x + b)). In ModernBERT (Warner et al. 2024) it
+    is before labels, too."""
 
-    def __init__(self, width: int, out: int, activation: str, norm: nn.Module):
+    def __init__(self, width: int, out: int, activation: str, norm: nn.Module, bias: bool = True):
         super().__init__()
-        self.dense = nn.Linear(width, out)
+        self.dense = nn.Linear(width, out, bias)
         # of a gated activation the function of its gate, as there is one product here
         self.activation = (ACTIVATIONS | GATED_ACTIVATIONS)[activation]
         self.norm = norm

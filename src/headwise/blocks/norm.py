@@ -53,9 +53,10 @@ class NormConfig(Config):
 class LayerNormConfig(NormConfig):
     kind: Literal["layer"] = "layer"
     eps: float = 1e-5
+    bias: bool = True
 
     def build(self, width: int) -> nn.Module:
-        return LayerNorm(width, self.eps)
+        return LayerNorm(width, self.eps, bias=self.bias)
 
 
 class RMSNormConfig(NormConfig):

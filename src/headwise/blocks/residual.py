@@ -277,6 +277,11 @@ class WiringConfig(Config):
         """Width of a stack's output, in multiples of its input's."""
         return 1
 
+    @property
+    def skips_first_norm(self) -> bool:
+        """Whether the first part of a stack has no norm."""
+        return False
+
     def build(self) -> type[Wiring]:
         raise TypeError(f"{type(self).__name__} has no build method")
 
@@ -294,6 +299,11 @@ class PreNormConfig(WiringConfig):
     """x + f(norm(x))"""
 
     kind: Literal["pre"] = "pre"
+    first_norm: bool = True  # False: the first part of a stack has no norm, as the embeddings have one (ModernBERT)
+
+    @property
+    def skips_first_norm(self) -> bool:
+        return not self.first_norm
 
     def build(self) -> type[Wiring]:
         return PreNorm

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 from torch import nn
 
+from headwise.blocks.feedforward import Activation
 from headwise.blocks.heads import MLMTransform, Pooler, VocabularyHead
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.pool import Pool
 from headwise.blocks.residual import make_dropout
 from headwise.blocks.stack import Decoder, Embedding, Encoder, Stack, TokenTypes
+from headwise.config.base import Config
 from headwise.errors import UserError
 from headwise.models.config import PoolKind, Tie
 from headwise.models.encoder_decoder import EncoderDecoder
@@ -24,6 +26,14 @@ from headwise.models.text_classifier import SequenceClassifier, SpanClassifier, 
 from headwise.text import BOS
 
 POOLERS = {"pooler": "tanh", "pooler_gelu": "gelu"}  # activation of the dense layer
+
+
+class HeadTransformConfig(Config):
+    """The MLM transform: a dense layer, an activation and a norm before the output layer of a masked language model."""
+
+    labels: bool = False  # also before the output layer of labels and answers, as in ModernBERT
+    bias: bool = True
+    activation: Activation | Literal[""] = ""  # empty: that of the layers
 
 
 class TextFields(LayerFields):
@@ -38,6 +48,7 @@ class TextFields(LayerFields):
     # weight tying. auto: all where the vocabulary is shared, else target; none where outputs are wider than the table
     tie: Tie = "auto"
     output_bias: bool = False
+    head_transform: HeadTransformConfig = HeadTransformConfig()
     suppress_ids: tuple[int, ...] = ()  # ids that are never generated: those without a token in an imported vocabulary
     pool: PoolKind = "mean"  # of a classifier
     embeddings: str = ""  # a run or a word2vec text file to initialise the embedding table from
@@ -77,8 +88,9 @@ class ModelParts:
     encoder_width: int = 0  # width of the encoder's outputs; 0: that of the tables
     head_input_width: int = 0  # width of the output layer's inputs; 0: that of the tables
     before: Callable[[], nn.Module | None] = no_module  # between the decoder's outputs and the output layer
-    norm: Callable[[], nn.Module] | None = None  # of the masked language model's head
+    norm: Callable[[int], nn.Module] | None = None  # of the head transform, by width
     activation: str = "gelu"
+    head_transform: HeadTransformConfig = HeadTransformConfig()
     dropout: float = 0.0
     tie: str = "auto"
     output_bias: bool = False
@@ -105,14 +117,31 @@ class ModelParts:
         return self.encoder(self.embed(nn.Embedding(vocab, self.width)))
 
     def build_label_head(self, count: int) -> VocabularyHead:
-        """Linear classification head: encoder outputs to logits of `count` labels."""
-        return VocabularyHead(self.encoder_width or self.width, count, bias=True)
+        """Classification head: encoder outputs to logits of `count` labels."""
+        before = self.build_head_transform(self.outer) if self.head_transform.labels else None
+        return VocabularyHead(self.outer, count, bias=True, before=before)
+
+    def build_span_head(self) -> nn.Module:
+        """The head of extractive question answering: logits of start and end."""
+        head = nn.Linear(self.outer, 2)
+        return nn.Sequential(self.build_head_transform(self.outer), head) if self.head_transform.labels else head
+
+    def build_head_transform(self, out: int) -> MLMTransform:
+        """The transform of encoder outputs to `out` channels before an output layer."""
+        norm = self.norm(out) if self.norm else LayerNorm(out)
+        settings = self.head_transform
+        return MLMTransform(self.outer, out, settings.activation or self.activation, norm, settings.bias)
+
+    @property
+    def outer(self) -> int:
+        """Width of the encoder's outputs."""
+        return self.encoder_width or self.width
 
     def build_pool(self) -> nn.Module:
         """Pooling of token vectors to one vector per text."""
         if self.pool not in POOLERS:
             return Pool(self.pool)
-        pooler = Pooler(self.encoder_width or self.width, POOLERS[self.pool])
+        pooler = Pooler(self.outer, POOLERS[self.pool])
         return nn.Sequential(Pool("first"), pooler, make_dropout(self.dropout))
 
 
@@ -129,8 +158,9 @@ def build_text_parts(
         encoder_width=config.outer,
         head_input_width=config.embedding_width or config.outer,
         before=lambda: nn.Linear(config.outer, config.embedding_width) if config.embedding_width else None,
-        norm=lambda: config.norm.build(table_width),
+        norm=config.norm.build,
         activation=config.activation,
+        head_transform=config.head_transform,
         dropout=config.dropout,
         tie=config.tie,
         output_bias=config.output_bias,
@@ -168,19 +198,17 @@ def build_language_model(parts: ModelParts, vocab: int, outputs: int) -> Languag
 
 
 def build_masked_lm(parts: ModelParts, vocab: int, outputs: int) -> MaskedLanguageModel:
-    width = parts.encoder_width or parts.width
     table = nn.Embedding(vocab, parts.width)
-    norm = parts.norm() if parts.norm else LayerNorm(parts.width)
     head = VocabularyHead(
         parts.width,
         vocab,
         table if parts.tie in ("auto", "all", "target") else None,
         bias=True,
-        before=MLMTransform(width, parts.width, parts.activation, norm),
+        before=parts.build_head_transform(parts.width),
     )
     order: nn.Module = nn.Identity()
     if parts.next_sentence_head:
-        order = nn.Sequential(Pool("first"), Pooler(width), nn.Linear(width, 2))
+        order = nn.Sequential(Pool("first"), Pooler(parts.outer), nn.Linear(parts.outer, 2))
     return MaskedLanguageModel(parts.encoder(parts.embed(table)), head, order)
 
 
@@ -193,7 +221,7 @@ def build_sequence_classifier(parts: ModelParts, vocab: int, outputs: int) -> Se
 
 
 def build_span_classifier(parts: ModelParts, vocab: int, outputs: int) -> SpanClassifier:
-    return SpanClassifier(parts.build_encoder(vocab), nn.Linear(parts.encoder_width or parts.width, 2))
+    return SpanClassifier(parts.build_encoder(vocab), parts.build_span_head())
 
 
 ASSEMBLIES: dict[str, Callable[[ModelParts, int, int], nn.Module]] = {

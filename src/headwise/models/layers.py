@@ -155,6 +155,8 @@ def build_stack(
         )
         for number, parts in enumerate(layer_parts)
     ]
+    if config.wiring.skips_first_norm:
+        layers[0].norms[0] = nn.Identity()
     order = [i % len(layers) for i in range(stack.depth)]
     return Stack(layers, wiring.build_final_norm(lambda: config.norm.build(config.outer)), order)
 

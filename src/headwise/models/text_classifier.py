@@ -54,7 +54,7 @@ class SpanClassifier(nn.Module):
     """Extractive question answering: p(start, end | question and text): the answer is a span of the second of two
     texts."""
 
-    def __init__(self, encoder: Encoder, head: nn.Linear, end: int = 2):
+    def __init__(self, encoder: Encoder, head: nn.Module, end: int = 2):
         super().__init__()
         self.encoder, self.head, self.end = encoder, head, end
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 from torch import Tensor
 
 from headwise.config.base import Config, validate
@@ -18,7 +18,20 @@ from headwise.vision.pixels import Pixels
 PROCESSOR = "preprocessor_config.json"
 MAX_BYTE = 255
 BICUBIC = 3  # Pillow's number
-ImageSize = int | tuple[int, int]
+Side = Annotated[int, Field(gt=0)]
+ImageSize = Side | tuple[Side, Side]
+
+
+def _take_one_side(size: Any) -> Any:
+    """A patch size may be written as height and width."""
+    if isinstance(size, list | tuple) and len(size) == 2:
+        if size[0] != size[1]:
+            raise ValueError(f"patches of {size[0]} x {size[1]} pixels are not supported; only square ones are")
+        return size[0]
+    return size
+
+
+PatchSize = Annotated[int, Field(gt=0), BeforeValidator(_take_one_side)]
 
 
 class HfImageConfig(HfConfig):
@@ -27,6 +40,9 @@ class HfImageConfig(HfConfig):
     ignored_keys: ClassVar[Collection[str]] = ("tie_word_embeddings",)  # there are no word embeddings
 
     num_channels: int = Field(3, gt=0)
+
+    def check_image_size(self, where: str) -> None:
+        """Refuse a size of images that `transformers` fails on; errors begin with `where`."""
 
 
 def to_pair(size: ImageSize) -> tuple[int, int]:

@@ -104,7 +104,10 @@ def build_image_model(
     task, labels = architecture.classes[class_name], read_labels(data, where)
     if task == "classify-images" and infer_classification_task(data, labels, where) != ("classify", {}):
         raise UserError(f"{where}: problem_type: of images only one label of several is supported")
-    settings = architecture.hf_config.read(data, where).to_settings(task, weights.names)
+    hf_config = architecture.hf_config.read(data, where)
+    assert isinstance(hf_config, HfImageConfig)
+    hf_config.check_image_size(where)
+    settings = hf_config.to_settings(task, weights.names)
     config = validate(architecture.config, settings, where)
     pixels = read_pixels(folder, config.image, config.channels)
     default_pixels = Processor().to_pixels(config.image, config.channels)

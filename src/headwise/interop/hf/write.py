@@ -15,7 +15,7 @@ from headwise.interop.hf import ARCHITECTURES, load_architecture
 from headwise.interop.hf.architecture import Architecture, HfConfig, HfTextConfig
 from headwise.interop.hf.channels import move_sines_first
 from headwise.interop.hf.files import WEIGHTS
-from headwise.interop.hf.images import PROCESSOR, build_processor_config
+from headwise.interop.hf.images import PROCESSOR, HfImageConfig, build_processor_config
 from headwise.interop.hf.text import (
     LABELLERS,
     NATIVE,
@@ -121,6 +121,8 @@ def _write_image_model(model: Any, config: Any, task: str, tokenisers: Tokeniser
     labels = tokenisers.target.vocabulary[len(SPECIALS) :]
     sized_config = config.with_image_size(pixels.height, pixels.width, pixels.channels)
     architecture, hf_config = choose_architecture(sized_config, task)
+    assert isinstance(hf_config, HfImageConfig)
+    hf_config.check_image_size("config.json")
     class_name = architecture.choose_class_name(task, model.state_dict())
     state = build_state_dict(model, architecture.with_head(class_name), NO_VOCABULARIES)
     choose_problem_type(task, "softmax", labels)  # refuses a single label
