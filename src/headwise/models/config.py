@@ -15,6 +15,7 @@ PoolKind = Literal["mean", "max", "first", "last", "pooler", "pooler_gelu"]  # p
 class ModelConfig(Config):
     """A `kind` and `build(vocab, outputs, task)`. The task decides the head."""
 
+    place: ClassVar[str | None] = "model"
     kind: str
     tasks: ClassVar[tuple[str, ...]] = ("transduce",)
 
