@@ -24,12 +24,14 @@ from headwise.experiment.config import parse_experiment
 from headwise.experiment.convert import from_hf, to_hf
 from headwise.experiment.run import train_experiment
 from headwise.interop.hf.files import open_state_dict
+from headwise.interop.hf.images import to_pair
 from headwise.interop.hf.read import read_folder
 from headwise.interop.hf.write import write_folder
 from headwise.testing import assert_parity
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
 from headwise.vision.config import ImagesConfig
+from headwise.vision.fit import ImageFit
 from headwise.vision.pixels import Pixels
 
 logging.disable_progress_bar()
@@ -53,7 +55,8 @@ def build_hf_model(name: str, **settings: Any) -> Any:
 
 def save_folder(model: Any, folder: Path, **settings: Any) -> Path:
     model.save_pretrained(folder)
-    scale = {"size": {"height": 16, "width": 16}, **SCALE, **settings}
+    height, width = to_pair(model.config.image_size)
+    scale = {"size": {"height": height, "width": width}, **SCALE, **settings}
     transformers.ViTImageProcessor(**scale).save_pretrained(folder)
     return folder
 
@@ -131,7 +134,9 @@ def test_images_that_are_grey_and_wide(tmp_path: Path) -> None:
         output(transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "out"), pixels),
         output(model, pixels),
     )
-    assert from_hf(tmp_path / "out").tokenisers.source == Pixels(8, 16, 1, (0.3,), (0.2,))
+    assert from_hf(tmp_path / "out").tokenisers.source == Pixels(
+        8, 16, 1, (0.3,), (0.2,), fit=ImageFit((8, 16), 2, None)
+    )
 
 
 @torch.inference_mode()

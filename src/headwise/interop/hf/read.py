@@ -16,7 +16,8 @@ from headwise.interop.folders import read_json
 from headwise.interop.hf import load_architecture
 from headwise.interop.hf.architecture import Architecture, HfTextConfig
 from headwise.interop.hf.files import LazyStateDict, open_state_dict
-from headwise.interop.hf.images import HfImageConfig, Processor, read_pixels
+from headwise.interop.hf.image_processor import PROCESSOR, Processor, read_pixels
+from headwise.interop.hf.images import HfImageConfig
 from headwise.interop.hf.text import LABELLERS, NO_VOCABULARIES, TokeniserFiles, Vocabularies, distinguish_labels
 from headwise.interop.hf.ties import TABLES, infer_tie, resolve_ties
 from headwise.interop.hf.weights import load_weights
@@ -106,11 +107,16 @@ def build_image_model(
         raise UserError(f"{where}: problem_type: of images only one label of several is supported")
     hf_config = architecture.hf_config.read(data, where)
     assert isinstance(hf_config, HfImageConfig)
+    config: Any = validate(architecture.config, hf_config.to_settings(task, weights.names), where)
+    pixels = read_pixels(folder, config.image, config.channels, hf_config.image_processor)
+    if pixels and hf_config.any_size:
+        hf_config = hf_config.replace(image_size=(pixels.height, pixels.width))
+        config = config.replace(image=(pixels.height, pixels.width))
+    elif pixels and (pixels.height, pixels.width) != config.image:
+        sizes = [f"{rows} x {columns} pixels" for rows, columns in ((pixels.height, pixels.width), config.image)]
+        raise UserError(f"{folder / PROCESSOR}: makes images of {sizes[0]}, and the model reads {sizes[1]}; correct it")
     hf_config.check_image_size(where)
-    settings = hf_config.to_settings(task, weights.names)
-    config = validate(architecture.config, settings, where)
-    pixels = read_pixels(folder, config.image, config.channels)
-    default_pixels = Processor().to_pixels(config.image, config.channels)
+    default_pixels = Processor(kind=hf_config.image_processor, size=None).to_pixels(config.image, config.channels)
     tokenisers = Tokenisers(pixels or default_pixels, Labels(distinguish_labels(labels)))
     task_config = TASKS.parse(task)
     assert isinstance(task_config, TaskConfig)

@@ -50,6 +50,7 @@ class HfSwinConfig(HfImageConfig):
         *("num_layers", "hidden_size", "stage_names", "out_features", "out_indices", "encoder_stride", "path_norm"),
     )
 
+    any_size = True
     model_type: Literal["swin"] = "swin"
     image_size: ImageSize = 224
     patch_size: PatchSize = 4
@@ -87,8 +88,8 @@ class HfSwinConfig(HfImageConfig):
         image = to_pair(self.image_size)
         if self.use_absolute_embeddings and any(side % self.patch_size for side in image):
             raise UserError(
-                f"{where}: image_size: {image[0]} x {image[1]} pixels are no multiple of patch_size {self.patch_size}, and "
-                "transformers has no position embedding for padded patches; use other sizes"
+                f"{where}: image_size: {image[0]} x {image[1]} pixels are no multiple of patch_size "
+                f"{self.patch_size}, and transformers has no position embedding for padded patches; use other sizes"
             )
         self.check_windows(image, where)
 
@@ -98,8 +99,8 @@ class HfSwinConfig(HfImageConfig):
         side = min(-(-side // self.patch_size) for side in image)
         if -(-side // last) < self.window_size:
             raise UserError(
-                f"{where}: window_size: {self.window_size} is larger than the {-(-side // last)} tokens on the shorter side of "
-                "the last stage, which transformers cannot compute; use larger images or smaller windows"
+                f"{where}: window_size: {self.window_size} is larger than the {-(-side // last)} tokens on the shorter "
+                "side of the last stage, which transformers cannot compute; use larger images or smaller windows"
             )
 
     @classmethod
@@ -126,6 +127,7 @@ class HfSwinConfig(HfImageConfig):
 
 
 class HfSwinV2Config(HfSwinConfig):
+    any_size = False  # windows follow from image_size
     model_type: Literal["swinv2"] = "swinv2"  # type: ignore[assignment]
     use_absolute_embeddings: Literal[False] = False  # `transformers` has one vector too many and fails
     pretrained_window_sizes: Annotated[tuple[int, ...], AfterValidator(_check_pretrained_windows)] = (0, 0, 0, 0)
@@ -138,8 +140,8 @@ class HfSwinV2Config(HfSwinConfig):
         """In `transformers`, the rows of the last stage's grid, rounded down, limit the window."""
         if not image[0] // self.patch_size // 2 ** (len(self.depths) - 1):
             raise UserError(
-                f"{where}: image_size: {image[0]} rows of pixels leave none to the last stage, which transformers cannot "
-                "compute; use larger images"
+                f"{where}: image_size: {image[0]} rows of pixels leave none to the last stage, which transformers "
+                "cannot compute; use larger images"
             )
 
     @classmethod

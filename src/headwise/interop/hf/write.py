@@ -15,7 +15,8 @@ from headwise.interop.hf import ARCHITECTURES, load_architecture
 from headwise.interop.hf.architecture import Architecture, HfConfig, HfTextConfig
 from headwise.interop.hf.channels import move_sines_first
 from headwise.interop.hf.files import WEIGHTS
-from headwise.interop.hf.images import PROCESSOR, HfImageConfig, build_processor_config
+from headwise.interop.hf.image_processor import PROCESSOR, build_processor_config
+from headwise.interop.hf.images import HfImageConfig
 from headwise.interop.hf.text import (
     LABELLERS,
     NATIVE,
