@@ -115,3 +115,16 @@ class TakeClassToken(nn.Module):
 
     def extra_repr(self) -> str:
         return str(self.number)
+
+
+def mean_patches(stream: Stream) -> Tensor:
+    """Mean of the patches without the class tokens: (B, T, D) -> (B, D)."""
+    return stream.x[:, count_class_tokens(stream) :].mean(1)
+
+
+class ClassTokenAndMean(nn.Module):
+    """Pooling of an image by the first class token beside the mean of the patches (Oquab et al. 2024, "DINOv2"):
+    (B, T, D) -> (B, 2D)."""
+
+    def forward(self, stream: Stream) -> Tensor:
+        return torch.cat((stream.x[:, 0], mean_patches(stream)), dim=-1)

@@ -6,13 +6,13 @@ MLP-Mixer have other defaults (models/deit.py, models/mixer.py).
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 
 from headwise.blocks.feedforward import Activation
-from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding, TakeClassToken
+from headwise.blocks.images import ClassTokenAndMean, ImageEncoder, ImageStem, PatchEmbedding, TakeClassToken
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.pool import Pool
 from headwise.blocks.positions.grid import LearnedGridPositionsConfig
@@ -39,6 +39,13 @@ class ViTConfig(OneStackFields, ImageFields, ModelConfig):
     norm: AnyNorm = LayerNormConfig(eps=1e-6)
     dropout: float = Field(0.0, ge=0, lt=1)
     pool: PoolKind = "mean"  # of the patches, where there is no class token
+    head_input: Literal["token", "token+mean"] = "token"  # token+mean: and the mean of the patches, as in DINOv2
+
+    @model_validator(mode="after")
+    def _check_head_input(self) -> Self:
+        if self.head_input == "token+mean" and self.class_tokens != 1:
+            raise ValueError("head_input: 'token+mean' needs one class token; use class_tokens = 1")
+        return self
 
     @property
     def pooling(self) -> str:
@@ -56,7 +63,10 @@ class ViTConfig(OneStackFields, ImageFields, ModelConfig):
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         self.resolve_task(task)
         pools: list[nn.Module] = [TakeClassToken(number) for number in range(self.class_tokens)] or [Pool(self.pool)]
-        heads = [ImageHead(pool, nn.Linear(self.outer, outputs or 1000)) for pool in pools]
+        if self.head_input == "token+mean":
+            pools = [ClassTokenAndMean()]
+        features = self.outer * len(self.head_input.split("+"))
+        heads = [ImageHead(pool, nn.Linear(features, outputs or 1000)) for pool in pools]
         model = ImageClassifier(self.encoder(), heads)
         self.init_weights(model)
         return model

@@ -53,6 +53,7 @@ ARCHITECTURES = {  # model_type -> module:name
     "big_bird": "headwise.interop.hf.bigbird:BIGBIRD",
     "deberta": "headwise.interop.hf.deberta:DEBERTA",
     "deit": "headwise.interop.hf.deit:DEIT",
+    "dinov2": "headwise.interop.hf.dinov2:DINOV2",
     "detr": "headwise.interop.hf.detr:DETR",
     "fnet": "headwise.interop.hf.fnet:FNET",
     "t5": "headwise.interop.hf.t5:T5",

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field
 from torch import Tensor
 
-from headwise.interop.hf.architecture import HfConfig, WeightConverter, concatenate
+from headwise.interop.hf.architecture import HfConfig, NameMap, WeightConverter, concatenate
 
 Side = Annotated[int, Field(gt=0)]
 ImageSize = Side | tuple[Side, Side]
@@ -32,8 +32,13 @@ class HfImageConfig(HfConfig):
     ignored_keys: ClassVar[Collection[str]] = ("tie_word_embeddings",)  # there are no word embeddings
     image_processor: ClassVar[str] = "ViTImageProcessor"  # of a preprocessor_config.json that names none
     any_size: ClassVar[bool] = False  # the model reads images of the processor's size, not only of its own
+    interpolates: ClassVar[bool] = False  # so it does with interpolated position embeddings
 
     num_channels: int = Field(3, gt=0)
+
+    def build_name_map(self) -> NameMap:
+        """Further tensor names, which depend on the config."""
+        return {}
 
     def check_image_size(self, where: str) -> None:
         """Refuse a size of images that `transformers` fails on; errors begin with `where`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,9 @@ def _write_image_model(model: Any, config: Any, task: str, tokenisers: Tokeniser
     assert isinstance(hf_config, HfImageConfig)
     hf_config.check_image_size("config.json")
     class_name = architecture.choose_class_name(task, model.state_dict())
-    state = build_state_dict(model, architecture.with_head(class_name), NO_VOCABULARIES)
+    with_head = architecture.with_head(class_name)
+    named = replace(with_head, name_map={**with_head.name_map, **hf_config.build_name_map()})
+    state = build_state_dict(model, named, NO_VOCABULARIES)
     choose_problem_type(task, "softmax", labels)  # refuses a single label
     with create_folder(folder) as temporary:
         _save_checkpoint(state, temporary)
