@@ -53,6 +53,8 @@ TINY: dict[str, dict[str, Any]] = {
     "mistral": {**STACK, "num_key_value_heads": 1, "sliding_window": 3},
     "vit": {**PATCHES, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24},
     "deit": {**PATCHES, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24},
+    "beit": {**PATCHES, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20,
+             "patch_size": 8, "use_relative_position_bias": True},
     "dinov2": {**PATCHES, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "mlp_ratio": 3,
                "patch_size": 8},
     "swin": {**PATCHES, "embed_dim": 8, "depths": [1, 2], "num_heads": [2, 2], "window_size": 4},

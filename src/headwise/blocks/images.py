@@ -122,6 +122,13 @@ def mean_patches(stream: Stream) -> Tensor:
     return stream.x[:, count_class_tokens(stream) :].mean(1)
 
 
+class MeanPatches(nn.Module):
+    """Pooling of an image by the mean of its patches, without the class tokens."""
+
+    def forward(self, stream: Stream) -> Tensor:
+        return mean_patches(stream)
+
+
 class ClassTokenAndMean(nn.Module):
     """Pooling of an image by the first class token beside the mean of the patches (Oquab et al. 2024, "DINOv2"):
     (B, T, D) -> (B, 2D)."""

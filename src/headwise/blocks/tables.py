@@ -86,6 +86,7 @@ SCORE_MODS = Table(
         "talking": f"{_ATTENTION}.talking_heads:TalkingConfig",
         "alibi": f"{_POSITIONS}.alibi:AlibiConfig",
         "rotary": f"{_POSITIONS}.rotary:RotaryConfig",
+        "grid_bias": f"{_POSITIONS}.grid_bias:GridBiasConfig",
         "t5": f"{_POSITIONS}.relative:T5BiasConfig",
         "shaw": f"{_POSITIONS}.relative:ShawRelativeConfig",
     },

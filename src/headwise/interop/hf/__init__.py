@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 ARCHITECTURES = {  # model_type -> module:name
     "openai-gpt": "headwise.interop.hf.gpt:GPT",
     "gpt2": "headwise.interop.hf.gpt:GPT2",
+    "beit": "headwise.interop.hf.beit:BEIT",
     "bert": "headwise.interop.hf.bert:BERT",
     "albert": "headwise.interop.hf.bert:ALBERT",
     "big_bird": "headwise.interop.hf.bigbird:BIGBIRD",
