@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MARK := .venv/installed
 
-.PHONY: install demo test test-cpus lint types unit browser docs bench clean
+.PHONY: install demo test test-cpus test-weights lint types unit browser docs bench clean
 
 install: $(MARK)
 
@@ -41,6 +41,10 @@ test-cpus: install browser
 	    env $$cpu OMP_NUM_THREADS=$$threads $(BIN)/pytest -n 2 --dist worksteal; \
 	  done; \
 	done
+
+# Every value of every key of every Hugging Face architecture, beside transformers: some 10 minutes.
+test-weights: install
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m weights tests/parity
 
 # Debian's chromium for the tests of pages, where it is missing and may be installed.
 browser:

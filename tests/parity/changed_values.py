@@ -113,9 +113,15 @@ def run_alone(model: Any) -> None:
 
 
 @torch.inference_mode()
-def walk(kind: str, folder: Path) -> Iterator[Trial]:
-    """Try other values of every key, in the first class of an architecture."""
-    name = next(iter(load_architecture(kind).classes))
+def walk(kind: str, folder: Path, used: bool = False) -> Iterator[Trial]:
+    """Try other values of every key, in the first class of an architecture; with `used`, one value of each key that
+    Headwise reads."""
+    architecture = load_architecture(kind)
+    name = next(iter(architecture.classes))
     for key, value in list_keys(kind).items():
-        trials = [try_value(kind, name, key, other, folder) for other in suggest_values(key, value)]
-        yield from [trial for trial in trials if trial.outcome != "impossible"] or trials
+        if used and key not in architecture.hf_config.model_fields:
+            continue
+        for other in suggest_values(key, value):
+            yield (trial := try_value(kind, name, key, other, folder))
+            if used and trial.outcome != "impossible":
+                break

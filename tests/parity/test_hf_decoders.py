@@ -10,12 +10,17 @@ from torch.testing import assert_close
 from transformers import (
     AutoModelForCausalLM,
     GPT2Config,
+    GPTNeoXConfig,
     LlamaConfig,
     LogitsProcessor,
     MistralConfig,
+    MixtralConfig,
     OpenAIGPTConfig,
+    OPTConfig,
     PreTrainedConfig,
     PreTrainedModel,
+    Qwen2Config,
+    Qwen3Config,
 )
 from transformers.utils import logging
 
@@ -35,6 +40,10 @@ LLAMA: dict[str, Any] = {
     "vocab_size": VOCAB, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 44,
     "max_position_embeddings": 64, "initializer_range": 0.3,
 }  # fmt: skip
+OPT: dict[str, Any] = {
+    "vocab_size": VOCAB, "hidden_size": 36, "num_hidden_layers": 2, "num_attention_heads": 3, "ffn_dim": 44,
+    "max_position_embeddings": 24, "word_embed_proj_dim": 36, "init_std": 0.3,
+}  # fmt: skip
 SPECIAL_IDS: dict[str, Any] = {"bos_token_id": 36, "eos_token_id": 36}
 CASES: dict[str, PreTrainedConfig] = {
     "gpt": OpenAIGPTConfig(**GPT, initializer_range=0.3, eos_token_id=36),
@@ -50,6 +59,33 @@ CASES: dict[str, PreTrainedConfig] = {
     ),
     "llama-biases": LlamaConfig(**LLAMA, attention_bias=True, mlp_bias=True, hidden_act="gelu"),
     "mistral": MistralConfig(**LLAMA, num_key_value_heads=2, sliding_window=None),
+    "mistral-window": MistralConfig(**LLAMA, num_key_value_heads=2, sliding_window=4),
+    "llama-3": LlamaConfig(
+        **LLAMA, num_key_value_heads=2, rope_parameters={
+            "rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 0.5, "high_freq_factor": 2.0,
+            "original_max_position_embeddings": 16,
+        },
+    ),
+    "qwen2": Qwen2Config(**LLAMA, num_key_value_heads=2, bos_token_id=1, eos_token_id=2),
+    "qwen2-window": Qwen2Config(
+        **LLAMA, num_key_value_heads=2, eos_token_id=2, use_sliding_window=True, sliding_window=3, max_window_layers=1,
+    ),
+    "qwen3": Qwen3Config(**LLAMA, num_key_value_heads=2, head_dim=10, rms_norm_eps=1e-3, eos_token_id=2),
+    "qwen3-biases": Qwen3Config(
+        **LLAMA, num_key_value_heads=4, head_dim=6, attention_bias=True, eos_token_id=2, use_sliding_window=True,
+        layer_types=["sliding_attention", "full_attention"], sliding_window=2,
+    ),
+    "mixtral": MixtralConfig(**LLAMA, num_key_value_heads=2, num_local_experts=5, num_experts_per_tok=2),
+    "mixtral-one": MixtralConfig(
+        **LLAMA, num_key_value_heads=1, num_local_experts=3, num_experts_per_tok=1, sliding_window=4,
+    ),
+    "gpt-neox": GPTNeoXConfig(**LLAMA),
+    "gpt-neox-sequential": GPTNeoXConfig(
+        **LLAMA, use_parallel_residual=False, attention_bias=False, hidden_act="relu", tie_word_embeddings=True,
+        rope_parameters={"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.6},
+    ),
+    "opt": OPTConfig(**OPT),
+    "opt-post-norm": OPTConfig(**OPT, do_layer_norm_before=False, enable_bias=False, activation_function="gelu"),
 }  # fmt: skip
 
 

@@ -16,10 +16,11 @@ How to add an architecture: one file beside this one, and its name in `ARCHITECT
    config, and `name_map` maps Headwise modules to Hugging Face modules. `{i}` is the number of a layer, `{stage}` of
    the stack that it is in where there are several, `{side}` is encoder or decoder. Parameters follow from the module
    (table -> weight). A value is a name; `fuse(...)` of several modules whose rows are concatenated here;
-   `transpose(...)` of one with transposed weights; `any_of(...)` of names of which a checkpoint has one; for anything
-   else a `WeightConverter` with two functions. A key may also be a whole tensor name, with whole tensor names as
-   values. `head_maps` has the names of heads, by task or by class. A tied tensor has an entry for each of its names.
-   `ignored` has patterns of tensors that are ignored, each with the reason.
+   `transpose(...)` of one with transposed weights; `stack_experts(...)` of tensors that each expert `{e}` has;
+   `any_of(...)` of names of which a checkpoint has one; for anything else a `WeightConverter` with two functions. A key
+   may also be a whole tensor name, with whole tensor names as values. `head_maps` has the names of heads, by task or by
+   class. A tied tensor has an entry for each of its names. `ignored` has patterns of tensors that are ignored, each
+   with the reason.
 3. `special_names`, where the special tokens are not called pad, bos, eos and unk: `{"bos": "cls", "eos": "sep", ...}`.
    Ids are looked up in `config.json`, then by name through `tokenizer_config.json`.
 
@@ -27,7 +28,8 @@ An image model differs in this: its schema is an `HfImageConfig` (images.py), wh
 `channels`; there are no `special_names`, and `from_model_config` is given no vocabulary. `flatten_kernel(...)` is for a
 convolution that cuts patches, `concatenate_vectors(...)` for class tokens and position embeddings. Its classes have the
 task `classify-images`, `detect` or, without a head, `encode-images`; the task builds the model, for the labels of
-`id2label`. The pixel normalisation is read from `preprocessor_config.json`. An example is vit.py with
+`id2label`. Resize, crop and normalisation are read from
+`preprocessor_config.json` (image_processor.py). An example is vit.py with
 `tests/parity/test_hf_vit.py`.
 
 Tied tables, absent biases, layers that share weights, the base model's prefix, the order of the vocabulary
@@ -49,6 +51,8 @@ ARCHITECTURES = {  # model_type -> module:name
     "openai-gpt": "headwise.interop.hf.gpt:GPT",
     "gpt2": "headwise.interop.hf.gpt:GPT2",
     "beit": "headwise.interop.hf.beit:BEIT",
+    "gpt_neox": "headwise.interop.hf.gpt_neox:GPT_NEOX",
+    "opt": "headwise.interop.hf.opt:OPT",
     "bert": "headwise.interop.hf.bert:BERT",
     "albert": "headwise.interop.hf.bert:ALBERT",
     "big_bird": "headwise.interop.hf.bigbird:BIGBIRD",
@@ -63,6 +67,9 @@ ARCHITECTURES = {  # model_type -> module:name
     "llama": "headwise.interop.hf.llama:LLAMA",
     "marian": "headwise.interop.hf.marian:MARIAN",
     "mistral": "headwise.interop.hf.llama:MISTRAL",
+    "mixtral": "headwise.interop.hf.mixtral:MIXTRAL",
+    "qwen2": "headwise.interop.hf.qwen:QWEN2",
+    "qwen3": "headwise.interop.hf.qwen:QWEN3",
     "resnet": "headwise.interop.hf.resnet:RESNET",
     "swin": "headwise.interop.hf.swin:SWIN",
     "swinv2": "headwise.interop.hf.swin:SWIN_V2",

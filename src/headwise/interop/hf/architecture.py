@@ -156,6 +156,7 @@ class WeightConverter:
     write: Callable[[Tensor, Sequence[int]], Sequence[Tensor]] = split
     alternatives: tuple[str, ...] = ()  # other names of the whole tensor
     by_head: bool = False  # Hugging Face's rows are grouped by head, Headwise's by query, key and value
+    by_expert: bool = False  # each expert has tensors of its own: `{e}` in the names is its number
     optional: bool = False  # zeros where the checkpoint has none
 
 
@@ -170,6 +171,20 @@ def fuse(*names: str) -> WeightConverter:
 def transpose(name: str) -> WeightConverter:
     """A Hugging Face module with transposed weights."""
     return WeightConverter((name,), transpose_matrix, lambda tensor, sizes: (transpose_matrix([tensor]),))
+
+
+def stack_experts(*names: str) -> WeightConverter:
+    """Hugging Face tensors of each expert, with `{e}` for its number; those of one expert are concatenated, and experts
+    stacked in one Headwise tensor (E, out, in)."""
+    count = len(names)
+
+    def read(parts: Sequence[Tensor]) -> Tensor:
+        return torch.stack([concatenate(parts[first : first + count]) for first in range(0, len(parts), count)])
+
+    def write(tensor: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
+        return [part.contiguous() for expert in tensor for part in expert.chunk(count)]
+
+    return WeightConverter(names, read, write, by_expert=True)
 
 
 def any_of(*names: str) -> WeightConverter:
@@ -206,6 +221,7 @@ class Architecture:
     head_maps: Mapping[str, NameMap] = field(default_factory=dict)  # further names, by task or class
     required_tensors: Mapping[str, str] = field(default_factory=dict)  # class -> Headwise tensor that only it can hold
     base_prefix: str = ""  # `base_model_prefix` with a dot; a checkpoint of a base model leaves it out
+    stored_as: Mapping[str, str] = field(default_factory=dict)  # tensor of the class -> its name in checkpoints
     ignored: Mapping[str, str] = field(default_factory=dict)  # pattern of tensor names -> why they are ignored
     check: Callable[[LazyStateDict], None] = skip_check  # of ignored tensors that must have certain values
     special_names: Mapping[str, str] = field(default_factory=dict)  # pad, bos, ... -> its name in config.json

@@ -39,6 +39,14 @@ class LazyStateDict:
             return self
         return LazyStateDict(self.where, {f"{prefix}{name}": reader for name, reader in self.readers.items()})
 
+    def rename(self, names: Mapping[str, str]) -> LazyStateDict:
+        """The same with other names for some tensors; a name that is there already stays."""
+        readers = {
+            new if (new := names.get(name, name)) not in self.readers else name: reader
+            for name, reader in self.readers.items()
+        }
+        return LazyStateDict(self.where, readers)
+
 
 def open_state_dict(folder: Path) -> LazyStateDict:
     """Open the checkpoint of a folder, one file or shards with an index."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -26,7 +26,12 @@ from headwise.models.llama import LlamaConfig
 
 
 class HfLlamaConfig(HfRopeConfig):
-    ignored_keys = ("is_llama_config", "max_sequence_length", "pretraining_tp", "unsloth_fixed")
+    ignored_keys: ClassVar[Collection[str]] = (
+        "is_llama_config",
+        "max_sequence_length",
+        "pretraining_tp",
+        "unsloth_fixed",
+    )
 
     model_type: Literal["llama"] = "llama"
     vocab_size: int = Field(32000, gt=0)
@@ -104,13 +109,14 @@ class HfMistralConfig(HfLlamaConfig):
 
     @classmethod
     def list_values(cls, config: LlamaConfig, vocab: int) -> dict[str, Any]:
-        return super().list_values(config, vocab) | {"sliding_window": find_window(config.mixer)}
+        values = {"sliding_window": find_window(config.mixer), "attention_bias": False, "mlp_bias": False}
+        return super().list_values(config, vocab) | values
 
 
-def sliding_attention(window: int | None) -> dict[str, Any]:
+def sliding_attention(window: int | None, **settings: Any) -> dict[str, Any]:
     """The attention of a layer in which a token sees `window` tokens, itself among them; None: all before it."""
-    mods = [{"kind": "window", "left": window - 1, "right": 0}] if window else []
-    return {"kind": "attention", "score_mods": mods}
+    mods = [*settings.pop("score_mods", ()), *([{"kind": "window", "left": window - 1, "right": 0}] if window else [])]
+    return {"kind": "attention", "score_mods": mods, **settings}
 
 
 def find_window(mixer: PartConfig) -> int | None:

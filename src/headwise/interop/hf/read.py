@@ -77,6 +77,7 @@ def build_text_model(
         vocabularies = vocabularies._replace(target=Rows(0))
     source, target = vocabularies
     with_head, weights = architecture.with_head(class_name), weights.add_prefix(architecture.base_prefix)
+    weights = weights.rename({stored: name for name, stored in architecture.stored_as.items()})
     settings = hf_config.to_settings(build_task, weights.names)
     weights, stored_names = resolve_ties(weights, hf_config.tied_weights(class_name))
     if task in TABLES:

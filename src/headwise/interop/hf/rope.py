@@ -44,7 +44,8 @@ class HfRopeConfig(HfTextConfig):
     partial_rotary_factor: float | None = None
     rope_scaling: dict[str, Any] | None = None
     rope_parameters: dict[str, Any] | None = None
-    original_max_position_embeddings: int | None = Field(None, gt=0)
+    # Written among rope_parameters alone: here even null would take precedence over them.
+    original_max_position_embeddings: int | None = Field(None, gt=0, exclude=True)
 
     @model_validator(mode="after")
     def _check_rope(self) -> Self:

@@ -63,7 +63,7 @@ def map_tensors(model: nn.Module, architecture: Architecture, vocabularies: Voca
     for name, tensor in model.state_dict(keep_vars=True).items():
         entry = mapped.setdefault(id(tensor), _describe_tensor(model, name, tensor, vocabularies))
         for pattern, converter in patterns:
-            if candidates := _expand_names(model, name, pattern, converter):
+            if candidates := _expand_names(model, name, tensor, pattern, converter):
                 entry.converter = entry.converter if entry.candidates else converter
                 entry.candidates += candidates
                 count = len(entry.sizes) or 1
@@ -132,7 +132,9 @@ def _compile_pattern(name: str) -> re.Pattern[str]:
     return re.compile(escaped)
 
 
-def _expand_names(model: nn.Module, name: str, pattern: re.Pattern[str], converter: WeightConverter) -> list[Copies]:
+def _expand_names(
+    model: nn.Module, name: str, tensor: Tensor, pattern: re.Pattern[str], converter: WeightConverter
+) -> list[Copies]:
     """The Hugging Face names of a tensor, if the pattern matches its name or its module's."""
     module, _, leaf = name.rpartition(".")
     whole_name = pattern.fullmatch(name)
@@ -141,10 +143,16 @@ def _expand_names(model: nn.Module, name: str, pattern: re.Pattern[str], convert
         return []
     ending = "" if whole_name else f".{LEAF_NAMES.get(leaf, leaf)}"
     layers = list(_list_layers(model, match))
+    names = _expand_experts(converter.names, len(tensor)) if converter.by_expert else converter.names
     return [
         list(dict.fromkeys(tuple(template.format(**layer) + ending for template in templates) for layer in layers))
-        for templates in (converter.names, *((alternative,) for alternative in converter.alternatives))
+        for templates in (names, *((alternative,) for alternative in converter.alternatives))
     ]
+
+
+def _expand_experts(names: Sequence[str], experts: int) -> tuple[str, ...]:
+    """The names with the number of each expert for `{e}`, expert by expert."""
+    return tuple(name.replace("{e}", str(expert)) for expert in range(experts) for name in names)
 
 
 def _list_layers(model: nn.Module, match: re.Match[str]) -> Iterator[dict[str, Any]]:

@@ -102,6 +102,7 @@ def _write_text_model(
     class_name = architecture.choose_class_name(build_task, model.state_dict())
     state = build_state_dict(model, architecture.with_head(class_name), Vocabularies(source, target))
     state = drop_tied(state, hf_config.tied_weights(class_name))
+    state = {architecture.stored_as.get(name, name): tensor for name, tensor in state.items()}
     data = build_config_json(hf_config, class_name, ["LABEL_0"] if task == "regress" else labels)
     data |= choose_problem_type(task, function, labels)
     data |= {f"{architecture.special_name(name)}_token_id": getattr(source, name) for name in SPECIAL_NAMES}
