@@ -83,6 +83,6 @@ def test_what_cannot_be_expressed_is_refused(tmp_path: Path) -> None:
     model.config.image_size = [16, 64]
     with pytest.raises(UserError, match="image_size: must be square"):
         read_folder(save_folder(model, tmp_path / "wide"))
+    model.config.image_size = 32
     with pytest.raises(UserError, match="30 x 30 pixels cannot be cut into patches of 8 x 8"):
-        model.config.image_size = 32
         read_folder(save_folder(model, tmp_path / "odd", crop_size=30))
