@@ -1,4 +1,4 @@
-"""Relative position bias of a whole image with a class token (Bao et al. 2022, "BEiT"; timm, `transformers`).
+"""Relative position bias of the patches of a whole image, with a class token (Bao et al. 2022, "BEiT").
 
 Letters: h x w grid, T tokens, H heads.
 """
@@ -19,8 +19,8 @@ CLASS_ROWS = 3  # from the class token to patches, from patches to it, from it t
 
 
 class GridBias(ScoreMod):
-    """A learned scalar for each head and each offset (dy, dx) on a grid, and three for the class token, which is at
-    position 0 before the patches. For another grid the scalars of offsets are interpolated."""
+    """Relative position bias of patches: a learned scalar for each head and offset (dy, dx), and three for the class
+    token, which is at position 0 before the patches. For another grid the scalars of offsets are interpolated."""
 
     needs_positions = True
 
