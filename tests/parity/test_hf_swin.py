@@ -18,6 +18,7 @@ from headwise.blocks.record import collect, record
 from headwise.blocks.stream import Context
 from headwise.cli.main import main
 from headwise.experiment.convert import from_hf, to_hf
+from headwise.interop.hf.images import to_pair
 from headwise.interop.hf.read import ImportedModel, read_folder
 from headwise.interop.hf.write import choose_architecture, write_folder
 from headwise.testing import assert_parity
@@ -31,9 +32,14 @@ CASES: dict[str, Any] = {
     "swin": SwinConfig(**SHAPE, image_size=16, window_size=2),
     "swin-padded": SwinConfig(**SHAPE, image_size=22, window_size=4, mlp_ratio=2.0, hidden_act="relu"),
     "swin-places": SwinConfig(**SHAPE, image_size=16, window_size=4, use_absolute_embeddings=True, num_channels=1),
+    "swin-odd": SwinConfig(**{**SHAPE, "patch_size": [2, 2]}, image_size=[13, 27], window_size=3),  # patches are padded
+    "swin-flat": SwinConfig(**SHAPE, image_size=[16, 42], window_size=4),  # the second stage has one row of windows
     "swinv2": Swinv2Config(**SHAPE, image_size=16, window_size=2),
     "swinv2-padded": Swinv2Config(**SHAPE, image_size=22, window_size=4),
     "swinv2-large": Swinv2Config(**SHAPE, image_size=16, window_size=8),  # the second stage fits into half a window
+    "swinv2-odd": Swinv2Config(**SHAPE, image_size=[27, 13], window_size=6),  # the second stage counts 6 rows, has 7
+    "swinv2-flat": Swinv2Config(**SHAPE, image_size=[12, 26], window_size=8),  # windows of all rows
+    "swinv2-high": Swinv2Config(**SHAPE, image_size=[26, 12], window_size=8),  # windows of more than all columns
     "swinv2-learned": Swinv2Config(**SHAPE, image_size=16, window_size=4, pretrained_window_sizes=[3, 2]),
 }
 
@@ -127,3 +133,39 @@ def test_settings_that_config_json_cannot_express_are_refused(
     _, imported, _ = pair
     with pytest.raises(UserError, match=next(iter(changes))):
         choose_architecture(imported.config.replace(**changes), imported.task)
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        (SwinConfig(**SHAPE, image_size=16, window_size=5), "window_size: 5 is larger than the 4 tokens"),
+        (SwinConfig(**SHAPE, image_size=15, window_size=2, use_absolute_embeddings=True), "image_size: 15 x 15"),
+        (Swinv2Config(**SHAPE, image_size=[2, 16], window_size=2), "image_size: 2 rows"),
+        (Swinv2Config(**SHAPE, image_size=16, window_size=2, use_absolute_embeddings=True), "use_absolute_embeddings"),
+    ],
+)
+def test_what_transformers_fails_on_is_refused(config: Any, key: str, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError):
+        build_hf_model(config)(torch.randn(1, 3, *to_pair(config.image_size)))
+    small = build_hf_model(type(config)(**SHAPE, image_size=16, window_size=2))
+    small.config = config
+    small.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=key):
+        read_folder(tmp_path)
+
+
+def test_a_pretrained_window_that_transformers_divides_by_zero_is_refused(tmp_path: Path) -> None:
+    config = Swinv2Config(**SHAPE, image_size=16, window_size=2, pretrained_window_sizes=[1, 1])
+    model = build_hf_model(config)
+    assert model(torch.randn(1, 3, 16, 16)).logits.isnan().any()
+    model.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="pretrained_window_sizes"):
+        read_folder(tmp_path)
+
+
+def test_patches_that_are_not_square_are_refused(tmp_path: Path) -> None:
+    build_hf_model(SwinConfig(**{**SHAPE, "patch_size": [2, 4]}, image_size=16, window_size=2)).save_pretrained(
+        tmp_path
+    )
+    with pytest.raises(UserError, match="patch_size: patches of 2 x 4 pixels are not supported"):
+        read_folder(tmp_path)

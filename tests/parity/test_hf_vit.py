@@ -24,12 +24,14 @@ from headwise.experiment.config import parse_experiment
 from headwise.experiment.convert import from_hf, to_hf
 from headwise.experiment.run import train_experiment
 from headwise.interop.hf.files import open_state_dict
+from headwise.interop.hf.images import to_pair
 from headwise.interop.hf.read import read_folder
 from headwise.interop.hf.write import write_folder
 from headwise.testing import assert_parity
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
 from headwise.vision.config import ImagesConfig
+from headwise.vision.fit import ImageFit
 from headwise.vision.pixels import Pixels
 
 logging.disable_progress_bar()
@@ -53,7 +55,8 @@ def build_hf_model(name: str, **settings: Any) -> Any:
 
 def save_folder(model: Any, folder: Path, **settings: Any) -> Path:
     model.save_pretrained(folder)
-    scale = {"size": {"height": 16, "width": 16}, **SCALE, **settings}
+    height, width = to_pair(model.config.image_size)
+    scale = {"size": {"height": height, "width": width}, **SCALE, **settings}
     transformers.ViTImageProcessor(**scale).save_pretrained(folder)
     return folder
 
@@ -131,7 +134,9 @@ def test_images_that_are_grey_and_wide(tmp_path: Path) -> None:
         output(transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "out"), pixels),
         output(model, pixels),
     )
-    assert from_hf(tmp_path / "out").tokenisers.source == Pixels(8, 16, 1, (0.3,), (0.2,))
+    assert from_hf(tmp_path / "out").tokenisers.source == Pixels(
+        8, 16, 1, (0.3,), (0.2,), fit=ImageFit((8, 16), 2, None)
+    )
 
 
 @torch.inference_mode()
@@ -218,6 +223,16 @@ def test_a_headwise_model_is_exported(kind: Any, name: str, tmp_path: Path) -> N
     pixels = torch.randn(2, 1, 20, 20)
     assert_close_outputs(model(pixels), output(again, pixels))
     assert again.config.id2label == {0: "boot", 1: "coat", 2: "bag"}
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("name", ["ViTForImageClassification", "DeiTForImageClassification"])
+def test_sizes_may_be_lists_of_height_and_width(name: str, tmp_path: Path) -> None:
+    model = build_hf_model(name, image_size=[8, 20], patch_size=[4, 4])
+    imported = from_hf(save_folder(model, tmp_path))
+    pixels = torch.randn(2, 3, 8, 20)
+    assert imported.experiment.model.image == (8, 20)
+    assert_close_outputs(imported.model(pixels), output(model, pixels))
 
 
 def test_unsupported_settings_are_refused_both_ways(tmp_path: Path) -> None:

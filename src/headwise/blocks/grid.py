@@ -36,8 +36,8 @@ class WindowPartition:
 
     >>> WindowPartition.of((56, 56), 7, 3)
     WindowPartition(grid=(56, 56), window=(7, 7), shift=(3, 3))
-    >>> WindowPartition.of((7, 14), 8, 4)  # one window holds all rows, so they are not shifted
-    WindowPartition(grid=(7, 14), window=(7, 8), shift=(0, 4))
+    >>> WindowPartition.of((7, 14), 8, 4)  # one window holds all rows
+    WindowPartition(grid=(7, 14), window=(7, 7), shift=(0, 0))
     """
 
     grid: Pair
@@ -45,11 +45,12 @@ class WindowPartition:
     shift: Pair
 
     @classmethod
-    def of(cls, grid: Pair, window: int, shift: int) -> WindowPartition:
-        """DISCREPANCY: the released code shifts neither side if one side fits a window; here each side is decided
-        separately, which differs for images that are not square."""
-        (rows, columns), (down, right) = grid, (0 if side <= window else shift for side in grid)
-        return cls(grid, (min(window, rows), min(window, columns)), (down, right))
+    def of(cls, grid: Pair, window: int, shift: int, clamp: bool = True) -> WindowPartition:
+        """With `clamp`, a grid whose shorter side fits into a window has windows of that side, which are not shifted
+        (as in the released code)."""
+        if clamp and min(grid) <= window:
+            window, shift = min(grid), 0
+        return cls(grid, (window, window), (shift, shift))
 
     @property
     def padded(self) -> Pair:

@@ -9,6 +9,7 @@ D width, L labels.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.residual import make_dropout
@@ -18,14 +19,17 @@ from headwise.errors import UserError
 
 class PatchEmbedding(nn.Module):
     """Patch embedding: a linear projection of patches of P x P pixels, equal to a convolution with stride P
-    (Dosovitskiy et al. 2021, equation 1). (B, C, H, W) -> (B, h, w, D)."""
+    (Dosovitskiy et al. 2021, equation 1). (B, C, H, W) -> (B, h, w, D). With `pad`, zeros below and to the right
+    complete the last patches; otherwise the sides must be multiples of P."""
 
-    def __init__(self, channels: int, width: int, patch: int, bias: bool = True):
+    def __init__(self, channels: int, width: int, patch: int, bias: bool = True, pad: bool = False):
         super().__init__()
-        self.channels, self.patch = channels, patch
+        self.channels, self.patch, self.pad = channels, patch, pad
         self.project = nn.Linear(channels * patch * patch, width, bias)
 
     def forward(self, pixels: Tensor) -> Tensor:
+        if self.pad:
+            pixels = F.pad(pixels, (0, -pixels.shape[-1] % self.patch, 0, -pixels.shape[-2] % self.patch))
         rows, columns = compute_patch_grid(pixels, self.channels, self.patch)
         shape = (len(pixels), self.channels, rows, self.patch, columns, self.patch)
         cells = pixels.reshape(shape).permute(0, 2, 4, 1, 3, 5)  # (B, C, h, P, w, P) -> (B, h, w, C, P, P)
@@ -111,3 +115,23 @@ class TakeClassToken(nn.Module):
 
     def extra_repr(self) -> str:
         return str(self.number)
+
+
+def mean_patches(stream: Stream) -> Tensor:
+    """Mean of the patches without the class tokens: (B, T, D) -> (B, D)."""
+    return stream.x[:, count_class_tokens(stream) :].mean(1)
+
+
+class MeanPatches(nn.Module):
+    """Pooling of an image by the mean of its patches, without the class tokens."""
+
+    def forward(self, stream: Stream) -> Tensor:
+        return mean_patches(stream)
+
+
+class ClassTokenAndMean(nn.Module):
+    """Pooling of an image by the first class token beside the mean of the patches (Oquab et al. 2024, "DINOv2"):
+    (B, T, D) -> (B, 2D)."""
+
+    def forward(self, stream: Stream) -> Tensor:
+        return torch.cat((stream.x[:, 0], mean_patches(stream)), dim=-1)

@@ -88,6 +88,7 @@ SCORE_MODS = Table(
         "qk_norm": f"{_ATTENTION}.qk_norm:QKNormConfig",
         "alibi": f"{_POSITIONS}.alibi:AlibiConfig",
         "rotary": f"{_POSITIONS}.rotary:RotaryConfig",
+        "grid_bias": f"{_POSITIONS}.grid_bias:GridBiasConfig",
         "t5": f"{_POSITIONS}.relative:T5BiasConfig",
         "shaw": f"{_POSITIONS}.relative:ShawRelativeConfig",
     },

@@ -15,7 +15,7 @@ from headwise.errors import UserError
 from headwise.experiment.config import Experiment
 from headwise.inference.trained_model import TrainedModel
 from headwise.interop.gguf_llama import read_gguf
-from headwise.interop.hf.images import PROCESSOR
+from headwise.interop.hf.image_processor import PROCESSOR
 from headwise.interop.hf.read import ImportedModel, read_folder
 from headwise.interop.hf.write import write_folder
 from headwise.models.image_fields import ImageFields

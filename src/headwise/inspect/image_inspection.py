@@ -16,7 +16,7 @@ from headwise.errors import UserError
 from headwise.inspect.image_maps import Grid, ImageAttention, record_encoder_attention
 from headwise.inspect.panels import COLUMNS, SIDE, Box, HeatMap, Sheet, Tile, resize_for_tile
 from headwise.tasks.classify_images import load_test_images
-from headwise.vision.decode import compute_crop, load_upright, round_box
+from headwise.vision.decode import load_upright, round_box
 from headwise.vision.pixels import Pixels
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class ImageInspection:
     @property
     def crop_box(self) -> Box:
         """The centre crop that the model reads."""
-        return compute_crop(*self.full_image.size, self.pixels.height, self.pixels.width)
+        return self.pixels.compute_crop(*self.full_image.size)
 
     @cached_property
     def image(self) -> Image:

@@ -128,7 +128,7 @@ def build_image_attention(
     if stream.grid is None:
         return None
     if isinstance(part, WindowAttention):
-        partition = WindowPartition.of(stream.grid, part.window, part.shift)
+        partition = part.partition(stream.grid)
         return ImageAttention(path, weights, stream.grid, stream.grid, partition)
     pool = getattr(qkv, "pool", 1)  # non-local blocks pool their keys
     rows, columns = (ceil(side / pool) for side in stream.grid)

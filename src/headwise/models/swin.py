@@ -5,13 +5,18 @@ Attention inside windows, which in every other layer are shifted by half a windo
 x 2 tokens into one of twice the width, so the grid shrinks as in a convolutional network. Version 2 has other defaults,
 which keep activations from growing with depth: scaled cosine attention, res-post-norm, and a continuous position bias,
 an MLP of the offsets, which works for every window size.
+
+Where the shorter side of a grid fits into a window, version 1 has unshifted windows of that side.
+DISCREPANCY: so has version 2 of the released code; here the windows of version 2 are as in `transformers`, which follow
+from the rows of the configured image alone (they differ for images that are not square). Images whose sides are no
+multiples of the patch are padded, as in `transformers`; the released code refuses them.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from torch import nn
@@ -43,6 +48,7 @@ class SwinFields(ImageFields):
     """Settings of both versions, and the methods that build their stages: `depths` layers with `heads` each; the first
     is `width` wide, each further one twice as wide."""
 
+    fixed_windows: ClassVar[bool] = False  # follow from the configured image, not from the input
     patch: int = Field(4, ge=1)
     width: int = Field(96, ge=1)
     depths: tuple[Count, ...] = Field((2, 2, 6, 2), min_length=1)
@@ -79,8 +85,13 @@ class SwinFields(ImageFields):
     def outer(self) -> int:
         return self.width * 2 ** (len(self.depths) - 1)
 
+    def grid(self, patch: int) -> tuple[int, int]:
+        """Rows and columns of patches, of which the last may be padded."""
+        rows, columns = self.image
+        return -(-rows // patch), -(-columns // patch)
+
     def encoder(self) -> ImageEncoder:
-        patches = PatchEmbedding(self.channels, self.width, self.patch)
+        patches = PatchEmbedding(self.channels, self.width, self.patch, pad=True)
         positions = self.positions.build_grid_positions(self.width, self.grid(self.patch), 0)
         stem = ImageStem(patches, self.width, 0, positions, self.dropout, self.norm.build(self.width))
         final = self.wiring.build().build_final_norm(lambda: self.norm.build(self.outer))
@@ -104,13 +115,23 @@ class SwinFields(ImageFields):
         """The mixer of one layer."""
         if not isinstance(self.mixer, WindowsConfig):
             return self.mixer
-        grid = (-(-side // 2**stage) for side in self.grid(self.patch))  # merging rounds up
         pretrained = self.pretrained_windows[stage] if self.pretrained_windows else 0
+        window, shift, size = self.choose_window(stage)
         return self.mixer.replace(
-            window=self.window,
-            shift=self.window // 2 if layer % 2 else 0,
-            pretrained_window=pretrained or min(self.window, *grid),
+            window=window,
+            shift=shift if layer % 2 else 0,
+            clamp=not self.fixed_windows,
+            pretrained_window=pretrained or size,
         )
+
+    def choose_window(self, stage: int) -> tuple[int, int, int]:
+        """The window of a stage, the shift of every other layer, and the window at the configured image size."""
+        if self.fixed_windows:
+            rows = max(self.image[0] // self.patch // 2**stage, 1)
+            window = min(self.window, rows)
+            return window, 0 if rows == window else window // 2, window
+        sides = (-(-side // 2**stage) for side in self.grid(self.patch))  # merging rounds up
+        return self.window, self.window // 2, min(self.window, *sides)
 
     def build_merging(self, width: int) -> nn.Module:
         """Patch merging: 2 x 2 tokens into one of twice the width."""
@@ -137,7 +158,7 @@ class SwinFields(ImageFields):
         site = BuildContext(
             width=width,
             heads=self.heads[stage],
-            hidden=round(self.expand * width),
+            hidden=int(self.expand * width),
             activation=self.activation,
             dropout=self.dropout,
             attention_dropout=self.attention_dropout,
@@ -156,6 +177,7 @@ class SwinConfig(SwinFields, ModelConfig):
 
 class SwinV2Config(SwinFields, ModelConfig):
     kind: Literal["swinv2"] = "swinv2"
+    fixed_windows = True
     image: tuple[Count, Count] = (256, 256)
     window: int = Field(8, ge=1)
     mixer: AnyPart = WindowsConfig(position_bias="network", key_bias=False, score=BoundedCosineConfig())

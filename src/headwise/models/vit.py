@@ -6,13 +6,20 @@ MLP-Mixer have other defaults (models/deit.py, models/mixer.py).
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 
 from headwise.blocks.feedforward import Activation
-from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding, TakeClassToken
+from headwise.blocks.images import (
+    ClassTokenAndMean,
+    ImageEncoder,
+    ImageStem,
+    MeanPatches,
+    PatchEmbedding,
+    TakeClassToken,
+)
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.pool import Pool
 from headwise.blocks.positions.grid import LearnedGridPositionsConfig
@@ -39,6 +46,17 @@ class ViTConfig(OneStackFields, ImageFields, ModelConfig):
     norm: AnyNorm = LayerNormConfig(eps=1e-6)
     dropout: float = Field(0.0, ge=0, lt=1)
     pool: PoolKind = "mean"  # of the patches, where there is no class token
+    # what the head reads: class tokens, the mean of the patches as in BEiT, or both as in DINOv2
+    head_input: Literal["token", "mean", "token+mean"] = "token"
+    norm_pooled: bool = False  # the last norm is after the pooling instead of before it (fc_norm in timm)
+
+    @model_validator(mode="after")
+    def _check_head_input(self) -> Self:
+        if self.head_input == "token+mean" and self.class_tokens != 1:
+            raise ValueError("head_input: 'token+mean' needs one class token; use class_tokens = 1")
+        if self.norm_pooled and (self.head_input == "token+mean" or not self.wiring.build().has_final_norm):
+            raise ValueError("norm_pooled: needs a wiring with a last norm, and a head that reads token or mean")
+        return self
 
     @property
     def pooling(self) -> str:
@@ -48,7 +66,10 @@ class ViTConfig(OneStackFields, ImageFields, ModelConfig):
         patches = PatchEmbedding(self.channels, self.width, self.patch)
         positions = self.positions.build_grid_positions(self.width, self.grid(self.patch), self.class_tokens)
         stem = ImageStem(patches, self.width, self.class_tokens, positions, self.dropout)
-        return ImageEncoder(stem, build_stack(self, self.stack))
+        stack = build_stack(self, self.stack)
+        if self.norm_pooled:
+            stack.final = nn.Identity()
+        return ImageEncoder(stem, stack)
 
     def init_weights(self, model: nn.Module) -> None:
         init_truncated_normal(model, self.outer)
@@ -56,7 +77,12 @@ class ViTConfig(OneStackFields, ImageFields, ModelConfig):
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         self.resolve_task(task)
         pools: list[nn.Module] = [TakeClassToken(number) for number in range(self.class_tokens)] or [Pool(self.pool)]
-        heads = [ImageHead(pool, nn.Linear(self.outer, outputs or 1000)) for pool in pools]
+        if self.head_input != "token":
+            pools = [ClassTokenAndMean() if self.head_input == "token+mean" else MeanPatches()]
+        if self.norm_pooled:
+            pools = [nn.Sequential(pool, self.norm.build(self.outer)) for pool in pools]
+        features = self.outer * len(self.head_input.split("+"))
+        heads = [ImageHead(pool, nn.Linear(features, outputs or 1000)) for pool in pools]
         model = ImageClassifier(self.encoder(), heads)
         self.init_weights(model)
         return model

@@ -33,7 +33,6 @@ from headwise.train.state import LossState, Metric
 from headwise.utils.extras import needed_for
 from headwise.vision.batches import ImageBatch, ImageData
 from headwise.vision.boxes import Boxes, Detections, to_corners
-from headwise.vision.decode import compute_crop
 from headwise.vision.images import Images
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ class Detect(LabelledImageTask["DetectConfig", Detector]):
 
     def visible_window(self, size: tuple[int, int]) -> tuple[float, float, float, float]:
         """x0 y0 x1 y1 of the centre crop that the model reads of an image with this width and height."""
-        return compute_crop(*size, self.pixels.height, self.pixels.width)
+        return self.pixels.compute_crop(*size)
 
     def _to_image(self, detections: Detections, crop: tuple[float, float, float, float]) -> Detections:
         """Detections in pixels of the original image instead of the model's."""

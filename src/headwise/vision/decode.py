@@ -21,6 +21,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from headwise.errors import UserError
+from headwise.vision.fit import ImageFit
 
 Result = TypeVar("Result")
 ImageSize = tuple[int, int] | tuple[()]  # rows and columns; empty: unchanged
@@ -52,15 +53,19 @@ class ImageHeader:
 
 
 def decode_image(
-    source: str | Path | Image.Image, size: ImageSize = (), channels: int = 0, annotated: tuple[int, int] | None = None
+    source: str | Path | Image.Image,
+    size: ImageSize = (),
+    channels: int = 0,
+    annotated: tuple[int, int] | None = None,
+    fit: ImageFit | None = None,
 ) -> np.ndarray:
-    """Decode an image to (C, H, W) bytes and apply its EXIF orientation.
+    """Decode an image to (C, H, W) bytes and apply its EXIF orientation. `fit` resizes it in another way.
 
     Boxes refer to the image as its annotation describes it: `annotated` is the width and height given there. An image
     that has them only without its EXIF orientation is not transposed.
     """
     if isinstance(source, Image.Image):
-        return fit_image(ImageOps.exif_transpose(source), size, channels)
+        return fit_image(ImageOps.exif_transpose(source), size, channels, fit)
     with translate_errors(source):
         raw = open_image(read_bytes(Path(source)))
         image = ImageOps.exif_transpose(raw)
@@ -69,7 +74,7 @@ def decode_image(
         if annotated and image.size != annotated:
             sizes = f"has {_format_size(image.size)} pixels, and its annotation says {_format_size(annotated)}"
             raise DamagedImage(f"{source}: {sizes}")
-        return fit_image(image, size, channels)
+        return fit_image(image, size, channels, fit)
 
 
 def load_upright(source: str | Path | Image.Image) -> Image.Image:
@@ -95,13 +100,16 @@ def try_decoding(function: Callable[..., Result], *arguments: Any) -> Result | D
         return error
 
 
-def fit_image(image: Image.Image, size: ImageSize = (), channels: int = 0) -> np.ndarray:
-    """Compose an image over white, centre-crop and resize it (bicubic, antialiased): (C, H, W) bytes."""
+def fit_image(image: Image.Image, size: ImageSize = (), channels: int = 0, fit: ImageFit | None = None) -> np.ndarray:
+    """Compose an image over white, centre-crop and resize it (bicubic, antialiased, or as `fit` says): (C, H, W)
+    bytes."""
     if 0 in image.size:
         raise DamagedImage(f"image: has {_format_size(image.size)} pixels, so it is empty; give another")
     opaque = to_8_bit(image).convert("L" if (channels or count_channels(image)) == 1 else "RGB")
     rows, columns = size or (opaque.height, opaque.width)
-    if opaque.size != (columns, rows):
+    if fit is not None:
+        opaque = fit.apply(opaque, rows, columns)
+    elif opaque.size != (columns, rows):
         box = compute_crop(opaque.width, opaque.height, rows, columns)
         opaque = opaque.resize((columns, rows), Image.Resampling.BICUBIC, box)
     return np.atleast_3d(np.asarray(opaque)).transpose(2, 0, 1).copy()  # (H, W[, C]) -> (C, H, W)

@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
+    from headwise.vision.fit import ImageFit
+
 SAMPLE = 10_000  # images of which mean and standard deviation are computed
 
 
 @dataclass(frozen=True)
 class Pixels(Tokeniser):
-    """Images of `height` x `width` pixels, (x - mean) / std in each channel.
+    """Images of `height` x `width` pixels, (x - mean) / std in each channel. A file of another size is centre-cropped
+    and resized by bicubic interpolation, or as `fit` says.
 
     >>> import torch
     >>> pixels = Pixels(2, 2, 1, (0.5,), (0.25,))
@@ -38,6 +41,7 @@ class Pixels(Tokeniser):
     mean: tuple[float, ...]
     std: tuple[float, ...]
     normalise: Normaliser = PLAIN  # of texts: unused
+    fit: ImageFit | None = None
     vocabulary: list[str] = field(default_factory=list, compare=False)  # empty: there are no tokens
 
     @classmethod
@@ -56,7 +60,15 @@ class Pixels(Tokeniser):
 
         from headwise.vision.decode import decode_image
 
-        return torch.from_numpy(decode_image(source, (self.height, self.width), self.channels))
+        return torch.from_numpy(decode_image(source, (self.height, self.width), self.channels, fit=self.fit))
+
+    def compute_crop(self, width: int, height: int) -> tuple[float, float, float, float]:
+        """x0 y0 x1 y1 of the part of an image of this size that `read` returns."""
+        from headwise.vision.decode import compute_crop
+
+        return (
+            self.fit.compute_crop(width, height) if self.fit else compute_crop(width, height, self.height, self.width)
+        )
 
     def scale(self, images: Tensor) -> Tensor:
         """Convert bytes to numbers from 0 to 1."""
@@ -71,13 +83,17 @@ class Pixels(Tokeniser):
         return (x - mean) / std
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("height", "width", "channels", "mean", "std")}
+        data = {name: getattr(self, name) for name in ("height", "width", "channels", "mean", "std")}
+        return data | ({"fit": self.fit.to_json()} if self.fit else {})
 
     @classmethod
     def from_json(cls, data: dict[str, Any], normalise: Normaliser) -> Pixels:
         height, width, channels = (int(data[name]) for name in ("height", "width", "channels"))
         mean, std = (tuple(map(float, data[name])) for name in ("mean", "std"))
-        return cls(height, width, channels, mean, std, normalise)
+        from headwise.vision.fit import ImageFit
+
+        fit = ImageFit.from_json(data["fit"]) if data.get("fit") else None
+        return cls(height, width, channels, mean, std, normalise, fit)
 
     @classmethod
     def train(cls, texts: Iterable[str], config: Config, normalise: Normaliser) -> NoReturn:

@@ -26,6 +26,7 @@ from headwise.blocks.attention.score_mods import (
 )
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.positions.alibi import Alibi
+from headwise.blocks.positions.grid_bias import GridBias
 from headwise.blocks.positions.relative import ShawRelative, T5Bias
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
@@ -38,6 +39,7 @@ SCORE_MODS: dict[str, Callable[[], ScoreMod]] = {
     "alibi": lambda: Alibi(HEADS),
     "t5": lambda: T5Bias(HEADS, buckets=8, max_distance=16),
     "softcap": lambda: SoftCap(0.5),
+    "grid_bias": lambda: GridBias(HEADS, 6, 9),
     "shaw": lambda: ShawRelative(HEAD_WIDTH, max_distance=3),
 }
 

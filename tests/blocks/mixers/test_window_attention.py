@@ -45,15 +45,15 @@ def test_the_grid_of_the_paper_has_64_windows_of_which_15_are_masked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("grid", "window", "shift"), [((4, 6), 2, 0), ((6, 6), 3, 1), ((4, 8), 4, 2), ((2, 3), 5, 2)], ids=str
+    ("grid", "window", "shift"), [((4, 6), 2, 0), ((6, 6), 3, 1), ((4, 8), 4, 2), ((3, 3), 5, 2)], ids=str
 )
 @torch.no_grad()
 def test_a_rolled_grid_masks_tokens_that_were_no_neighbours(grid: tuple[int, int], window: int, shift: int) -> None:
     """No token attends across the border; the bias depends on the offset."""
     part, inputs = build_attention(window, shift), make_stream(*grid)
     places = torch.tensor(list(product(*map(range, grid))))
-    moved = torch.tensor([0 if side <= window else shift for side in grid])
-    window_of = (places - moved).div(window, rounding_mode="floor")
+    moved, side = (0, min(grid)) if min(grid) <= window else (shift, window)
+    window_of = (places - moved).div(side, rounding_mode="floor")
     visible = (window_of[:, None] == window_of[None]).all(-1)
     offset = places[:, None] - places[None] + window - 1
     rows = (offset[..., 0] * (2 * window - 1) + offset[..., 1]).where(visible, 0)
@@ -62,6 +62,15 @@ def test_a_rolled_grid_masks_tokens_that_were_no_neighbours(grid: tuple[int, int
     scores = q @ k.mT * (WIDTH / HEADS) ** -0.5 + table[rows].movedim(-1, 0)
     weights = scores.masked_fill(~visible, -torch.inf).softmax(-1)
     close(part(inputs), part.out((weights @ v).transpose(1, 2).flatten(2)))
+
+
+@torch.no_grad()
+def test_without_clamp_a_smaller_grid_is_padded_and_shifted() -> None:
+    part, inputs = build_attention(4, 2, clamp=False), make_stream(3, 7)
+    assert part.partition((3, 7)) == WindowPartition((3, 7), (4, 4), (2, 2))
+    cells = nn.functional.pad(inputs.x.unflatten(1, (3, 7)), (0, 0, 0, 1, 0, 1)).flatten(1, 2)
+    whole = part(replace(Stream.of(cells), grid=(4, 8))).unflatten(1, (4, 8))
+    close(part(inputs), whole[:, :3, :7].flatten(1, 2))
 
 
 @torch.no_grad()

@@ -148,7 +148,8 @@ class SelfProjection(QKVProjection):
         keep = ctx.cache.extend_keep(ctx.path, stream)
         if segment is not None:
             (segment,) = ctx.cache.extend((*ctx.path, "segment"), segment.dim() - 1, segment)
-        return AttentionLayout(stream.x.shape[1], keys, stream.pos, pos, keep, stream.segment, segment, stream.tree)
+        segments = (stream.segment, segment)
+        return AttentionLayout(stream.x.shape[1], keys, stream.pos, pos, keep, *segments, stream.tree, stream.grid)
 
 
 class CrossProjection(QKVProjection):

@@ -100,6 +100,7 @@ class AttentionLayout:
     query_segment: Tensor | None = None
     key_segment: Tensor | None = None
     tree: Tensor | None = None  # (B, T) heads of words in a dependency tree, in self-attention
+    grid: tuple[int, int] | None = None  # rows and columns of patches after the class tokens, in self-attention
 
     @property
     def offset(self) -> int:

@@ -46,19 +46,24 @@ class WindowLayout:
 
 
 class WindowAttention(Attention):
-    """Attention in windows of `window` x `window` tokens; with `shift`, in shifted windows."""
+    """Attention in windows of `window` x `window` tokens; with `shift`, in shifted windows; with `clamp`, in smaller
+    windows on a grid with a shorter side."""
 
-    def __init__(self, width: int, heads: int = 8, *, window: int, shift: int = 0, **settings: Any):
+    def __init__(self, width: int, heads: int = 8, *, window: int, shift: int = 0, clamp: bool = True, **settings: Any):
         super().__init__(width, heads, **settings)
-        self.window, self.shift = window, shift
+        self.window, self.shift, self.clamp = window, shift, clamp
 
     @property
     def properties(self) -> Properties:
         """Without packing: segments are regions of an image here."""
         return replace(super().properties, packing=False)
 
+    def partition(self, grid: tuple[int, int]) -> WindowPartition:
+        """The windows of a grid."""
+        return WindowPartition.of(grid, self.window, self.shift, self.clamp)
+
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
-        tiling = WindowPartition.of(get_plain_grid(stream, "windows"), self.window, self.shift)
+        tiling = self.partition(get_plain_grid(stream, "windows"))
         rows, _, width = stream.x.shape
         layout = self.get_layout(tiling, rows, stream.x.device, ctx)
         x = permute_tokens(pad_grid(stream.x, tiling), layout.order, layout.inverse)
@@ -121,12 +126,14 @@ def crop_grid(x: Tensor, tiling: WindowPartition) -> Tensor:
 
 class WindowsConfig(QKVMixerConfig):
     """Window attention: softmax attention in windows of `window` x `window` tokens. `shift` rolls the grid before it is
-    partitioned. The relative position bias is a learned table, a network of offsets in units of `pretrained_window` (0:
+    partitioned. A grid whose shorter side fits into a window has unshifted windows of that side, or, without `clamp`,
+    is padded. The relative position bias is a learned table, a network of offsets in units of `pretrained_window` (0:
     the window), or none."""
 
     kind: Literal["windows"] = "windows"
     window: int = Field(7, ge=1)
     shift: int = Field(0, ge=0)
+    clamp: bool = True
     position_bias: Literal["table", "network", "none"] = "table"
     pretrained_window: int = Field(0, ge=0)
     key_bias: bool = True  # if the model's attention has biases
@@ -154,6 +161,7 @@ class WindowsConfig(QKVMixerConfig):
             heads,
             window=self.window,
             shift=self.shift,
+            clamp=self.clamp,
             qkv=qkv,
             head_width=head_width,
             score=score,

@@ -30,7 +30,8 @@ An image model differs in this: its schema is an `HfImageConfig` (images.py), wh
 `channels`; there are no `special_names`, and `from_model_config` is given no vocabulary. `flatten_kernel(...)` is for a
 convolution that cuts patches, `concatenate_vectors(...)` for class tokens and position embeddings. Its classes have the
 task `classify-images`, `detect` or, without a head, `encode-images`; the task builds the model, for the labels of
-`id2label`. The pixel normalisation is read from `preprocessor_config.json`. An example is vit.py with
+`id2label`. Resize, crop and normalisation are read from
+`preprocessor_config.json` (image_processor.py). An example is vit.py with
 `tests/parity/test_hf_vit.py`.
 
 Tied tables, absent biases, layers that share weights, the base model's prefix, the order of the vocabulary
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 ARCHITECTURES = {  # model_type -> module:name
     "openai-gpt": "headwise.interop.hf.gpt:GPT",
     "gpt2": "headwise.interop.hf.gpt:GPT2",
+    "beit": "headwise.interop.hf.beit:BEIT",
     "gpt_neox": "headwise.interop.hf.gpt_neox:GPT_NEOX",
     "opt": "headwise.interop.hf.opt:OPT",
     "bert": "headwise.interop.hf.bert:BERT",
@@ -59,6 +61,7 @@ ARCHITECTURES = {  # model_type -> module:name
     "deberta": "headwise.interop.hf.deberta:DEBERTA",
     "deberta-v2": "headwise.interop.hf.deberta_v2:DEBERTA_V2",
     "deit": "headwise.interop.hf.deit:DEIT",
+    "dinov2": "headwise.interop.hf.dinov2:DINOV2",
     "detr": "headwise.interop.hf.detr:DETR",
     "distilbert": "headwise.interop.hf.distilbert:DISTILBERT",
     "electra": "headwise.interop.hf.electra:ELECTRA",

@@ -13,6 +13,7 @@ from headwise.models.vit import ViTConfig
 
 
 class HfDeiTConfig(HfVitBaseConfig):
+    image_processor = "DeiTImageProcessor"
     model_type: Literal["deit"] = "deit"
 
     def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:

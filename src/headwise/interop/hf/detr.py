@@ -93,6 +93,7 @@ class HfDetrConfig(HfImageConfig):
         *("max_position_embeddings", "scale_embedding", "use_pretrained_backbone"),
     )
 
+    image_processor = "DetrImageProcessor"
     model_type: Literal["detr"] = "detr"
     is_encoder_decoder: Literal[True] = True  # type: ignore[assignment]
     image_size: ImageSize = (800, 1066)  # a key of Headwise: `transformers` reads images of any size

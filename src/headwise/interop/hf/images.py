@@ -1,32 +1,47 @@
-"""Folders of image models: `preprocessor_config.json` instead of a tokeniser, and converters of image tensors."""
+"""Configs of image models, and converters of image tensors. `preprocessor_config.json` is in image_processor.py."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field
 from torch import Tensor
 
-from headwise.config.base import Config, validate
-from headwise.errors import UserError
-from headwise.interop.folders import read_json
-from headwise.interop.hf.architecture import HfConfig, WeightConverter, concatenate
-from headwise.vision.pixels import Pixels
+from headwise.interop.hf.architecture import HfConfig, NameMap, WeightConverter, concatenate
 
-PROCESSOR = "preprocessor_config.json"
-MAX_BYTE = 255
-BICUBIC = 3  # Pillow's number
-ImageSize = int | tuple[int, int]
+Side = Annotated[int, Field(gt=0)]
+ImageSize = Side | tuple[Side, Side]
+
+
+def _take_one_side(size: Any) -> Any:
+    """A patch size may be written as height and width."""
+    if isinstance(size, list | tuple) and len(size) == 2:
+        if size[0] != size[1]:
+            raise ValueError(f"patches of {size[0]} x {size[1]} pixels are not supported; only square ones are")
+        return size[0]
+    return size
+
+
+PatchSize = Annotated[int, Field(gt=0), BeforeValidator(_take_one_side)]
 
 
 class HfImageConfig(HfConfig):
     """The `config.json` of an image model. Its `to_settings` has `image` and `channels`."""
 
     ignored_keys: ClassVar[Collection[str]] = ("tie_word_embeddings",)  # there are no word embeddings
+    image_processor: ClassVar[str] = "ViTImageProcessor"  # of a preprocessor_config.json that names none
+    any_size: ClassVar[bool] = False  # the model reads images of the processor's size, not only of its own
+    interpolates: ClassVar[bool] = False  # so it does with interpolated position embeddings
 
     num_channels: int = Field(3, gt=0)
+
+    def build_name_map(self) -> NameMap:
+        """Further tensor names, which depend on the config."""
+        return {}
+
+    def check_image_size(self, where: str) -> None:
+        """Refuse a size of images that `transformers` fails on; errors begin with `where`."""
 
 
 def to_pair(size: ImageSize) -> tuple[int, int]:
@@ -56,49 +71,3 @@ def _unflatten(tensor: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
 
 def _concatenate_rows(parts: Sequence[Tensor]) -> Tensor:
     return concatenate([part[0] for part in parts])  # k x (1, n, D) -> (kn, D)
-
-
-class Processor(Config):
-    """The image processor of `transformers`: (byte * rescale_factor - mean) / std.
-
-    DISCREPANCY: an image of another size than the model's is centre-cropped and resized by bicubic interpolation, as
-    everywhere here, and not as the processor would resize and crop it.
-    """
-
-    image_mean: tuple[float, ...] = (0.5,)
-    image_std: tuple[float, ...] = (0.5,)
-    do_rescale: bool = True
-    rescale_factor: float = Field(1 / MAX_BYTE, gt=0)
-    do_normalize: bool = True
-
-    @field_validator("image_mean", "image_std", mode="before")
-    @classmethod
-    def _wrap_number(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, int | float) else value
-
-    def to_pixels(self, image: tuple[int, int], channels: int) -> Pixels:
-        """The same normalisation for images of this shape with pixels from 0 to 1."""
-        scale = MAX_BYTE * self.rescale_factor if self.do_rescale else MAX_BYTE
-        mean_std = (self.image_mean, self.image_std) if self.do_normalize else ((0.0,), (1.0,))
-        if any(len(values) not in (1, channels) for values in mean_std):
-            raise UserError(f"{PROCESSOR}: image_mean and image_std are not of {channels} channels; correct it")
-        mean, std = (tuple(value / scale for value in values * (channels // len(values))) for values in mean_std)
-        return Pixels(*image, channels, mean, std)
-
-
-def read_pixels(folder: Path, image: tuple[int, int], channels: int) -> Pixels | None:
-    """Read the pixel normalisation of a folder; None without a `preprocessor_config.json`."""
-    path = folder / PROCESSOR
-    if not path.is_file():
-        return None
-    data = read_json(path)
-    known = {key: data[key] for key in Processor.model_fields if key in data}
-    processor: Processor = validate(Processor, known, str(path))
-    return processor.to_pixels(image, channels)
-
-
-def build_processor_config(pixels: Pixels) -> dict[str, Any]:
-    """`preprocessor_config.json`."""
-    normalisation = Processor(image_mean=pixels.mean, image_std=pixels.std).model_dump(mode="json")
-    shape = {"do_resize": True, "resample": BICUBIC, "size": {"height": pixels.height, "width": pixels.width}}
-    return {"image_processor_type": "ViTImageProcessor", **shape, **normalisation}

@@ -21,6 +21,7 @@ DownOp = tuple[str | int, ...]
 class HfLevitConfig(HfImageConfig):
     """Key and value widths must be equal in all stages."""
 
+    image_processor = "LevitImageProcessor"
     model_type: Literal["levit"] = "levit"
     image_size: int = Field(224, gt=0)
     kernel_size: Literal[3] = 3

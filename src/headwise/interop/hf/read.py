@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from headwise.blocks.positions.grid import interpolate_positions
 from headwise.config.base import validate
 from headwise.decode.generation_config import from_generation_config
 from headwise.errors import UserError
@@ -18,7 +19,8 @@ from headwise.interop.hf import load_architecture
 from headwise.interop.hf.architecture import Architecture, HfTextConfig
 from headwise.interop.hf.files import LazyStateDict, open_state_dict
 from headwise.interop.hf.ignored_keys import GENERATION
-from headwise.interop.hf.images import HfImageConfig, Processor, read_pixels
+from headwise.interop.hf.image_processor import PROCESSOR, Processor, read_pixels
+from headwise.interop.hf.images import HfImageConfig
 from headwise.interop.hf.text import LABELLERS, NO_VOCABULARIES, TokeniserFiles, Vocabularies, distinguish_labels
 from headwise.interop.hf.ties import TABLES, infer_tie, resolve_ties
 from headwise.interop.hf.weights import load_weights
@@ -134,18 +136,40 @@ def build_image_model(
     task, labels = architecture.classes[class_name], read_labels(data, where)
     if task == "classify-images" and infer_classification_task(data, labels, where) != ("classify", {}):
         raise UserError(f"{where}: problem_type: of images only one label of several is supported")
-    settings = architecture.hf_config.read(data, where).to_settings(task, weights.names)
-    config = validate(architecture.config, settings, where)
-    pixels = read_pixels(folder, config.image, config.channels)
-    default_pixels = Processor().to_pixels(config.image, config.channels)
-    tokenisers = Tokenisers(pixels or default_pixels, Labels(distinguish_labels(labels)))
+    hf_config = architecture.hf_config.read(data, where)
+    assert isinstance(hf_config, HfImageConfig)
+    config: Any = validate(architecture.config, hf_config.to_settings(task, weights.names), where)
+    pixels = read_pixels(folder, config.image, config.channels, hf_config.image_processor)
+    if pixels and hf_config.any_size:
+        hf_config = hf_config.replace(image_size=(pixels.height, pixels.width))
+        config = config.replace(image=(pixels.height, pixels.width))
+    elif pixels and not hf_config.interpolates and (pixels.height, pixels.width) != config.image:
+        sizes = [f"{rows} x {columns} pixels" for rows, columns in ((pixels.height, pixels.width), config.image)]
+        raise UserError(f"{folder / PROCESSOR}: makes images of {sizes[0]}, and the model reads {sizes[1]}; correct it")
+    hf_config.check_image_size(where)
+    default_pixels = Processor(kind=hf_config.image_processor, size=None).to_pixels(config.image, config.channels)
+    own_size = Tokenisers(default_pixels, Labels(distinguish_labels(labels)))
+    tokenisers = replace(own_size, source=pixels or default_pixels)
     task_config = TASKS.parse(task)
     assert isinstance(task_config, TaskConfig)
     with SkipInit():
-        model = task_config.build(tokenisers).build(config)
+        model = task_config.build(own_size).build(config)
     weights = weights.add_prefix(architecture.base_prefix)
-    load_weights(model, architecture.with_head(class_name), NO_VOCABULARIES, weights)
+    with_head = architecture.with_head(class_name)
+    named = replace(with_head, name_map={**with_head.name_map, **hf_config.build_name_map()})
+    load_weights(model, named, NO_VOCABULARIES, weights)
+    if pixels and (pixels.height, pixels.width) != config.image:
+        config = config.replace(image=(pixels.height, pixels.width))
+        model = interpolate_model(model, task_config.build(tokenisers).build(config))
     return ImportedModel(config, model.eval(), task, NO_VOCABULARIES, 0, {}, tokenisers if pixels else None)
+
+
+def interpolate_model(model: Any, resized: Any) -> Any:
+    """The same model for images of another size, with interpolated position embeddings."""
+    old, new = model.encoder.stem.positions, resized.encoder.stem.positions
+    table = interpolate_positions(old.table.detach(), old.class_tokens, old.grid, new.grid)
+    resized.load_state_dict(model.state_dict() | {"encoder.stem.positions.table": table})
+    return resized
 
 
 def read_labels(config: Mapping[str, Any], where: str) -> list[str]:

@@ -18,6 +18,8 @@ class HfResNetConfig(HfImageConfig):
 
     ignored_keys = (*HfImageConfig.ignored_keys, "stage_names", "out_features", "out_indices")  # of a backbone
 
+    image_processor = "ConvNextImageProcessor"
+    any_size = True
     model_type: Literal["resnet"] = "resnet"
     image_size: ImageSize = 224
     embedding_size: int = Field(64, gt=0)

@@ -1,8 +1,4 @@
-"""Swin and Swin v2 of `transformers`.
-
-DISCREPANCY: where one side of an image that is not square fits into a window, `transformers` shifts no windows at all;
-here they are shifted along the other side (blocks/grid.py).
-"""
+"""Swin and Swin v2 of `transformers`."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field
 
+from headwise.errors import UserError
 from headwise.interop.hf.architecture import (
     ACTIVATIONS,
     COMPUTED,
@@ -20,7 +17,14 @@ from headwise.interop.hf.architecture import (
     fuse,
     name_activation,
 )
-from headwise.interop.hf.images import HfImageConfig, ImageSize, concatenate_vectors, flatten_kernel, to_pair
+from headwise.interop.hf.images import (
+    HfImageConfig,
+    ImageSize,
+    PatchSize,
+    concatenate_vectors,
+    flatten_kernel,
+    to_pair,
+)
 from headwise.models.swin import SwinConfig, SwinV2Config
 
 EPS = 1e-5  # of the norms that `layer_norm_eps` does not set
@@ -32,6 +36,12 @@ def _check_eps(eps: float) -> float:
     return eps
 
 
+def _check_pretrained_windows(windows: tuple[int, ...]) -> tuple[int, ...]:
+    if 1 in windows or min(windows, default=0) < 0:
+        raise ValueError("must be 0 or at least 2: transformers divides by the size less one")
+    return windows
+
+
 class HfSwinConfig(HfImageConfig):
     aliases: ClassVar[Mapping[str, str]] = {"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"}
     # Derived from depths and embed_dim, outputs of a backbone, and a key of masked image modelling.
@@ -40,9 +50,10 @@ class HfSwinConfig(HfImageConfig):
         *("num_layers", "hidden_size", "stage_names", "out_features", "out_indices", "encoder_stride", "path_norm"),
     )
 
+    any_size = True
     model_type: Literal["swin"] = "swin"
     image_size: ImageSize = 224
-    patch_size: int = Field(4, gt=0)
+    patch_size: PatchSize = 4
     embed_dim: int = Field(96, gt=0)
     depths: tuple[int, ...] = (2, 2, 6, 2)
     num_heads: tuple[int, ...] = (3, 6, 12, 24)
@@ -73,6 +84,25 @@ class HfSwinConfig(HfImageConfig):
             "drop_path": self.drop_path_rate,
         }
 
+    def check_image_size(self, where: str) -> None:
+        image = to_pair(self.image_size)
+        if self.use_absolute_embeddings and any(side % self.patch_size for side in image):
+            raise UserError(
+                f"{where}: image_size: {image[0]} x {image[1]} pixels are no multiple of patch_size "
+                f"{self.patch_size}, and transformers has no position embedding for padded patches; use other sizes"
+            )
+        self.check_windows(image, where)
+
+    def check_windows(self, image: tuple[int, int], where: str) -> None:
+        """In `transformers`, the position bias table of a window has no smaller windows."""
+        last = 2 ** (len(self.depths) - 1)  # the stage with the smallest grid
+        side = min(-(-side // self.patch_size) for side in image)
+        if -(-side // last) < self.window_size:
+            raise UserError(
+                f"{where}: window_size: {self.window_size} is larger than the {-(-side // last)} tokens on the shorter "
+                "side of the last stage, which transformers cannot compute; use larger images or smaller windows"
+            )
+
     @classmethod
     def from_model_config(cls, config: Any, vocab: int) -> Self:
         return cls(**cls.build_keys(config))
@@ -97,17 +127,28 @@ class HfSwinConfig(HfImageConfig):
 
 
 class HfSwinV2Config(HfSwinConfig):
+    any_size = False  # windows follow from image_size
     model_type: Literal["swinv2"] = "swinv2"  # type: ignore[assignment]
-    pretrained_window_sizes: tuple[int, ...] = (0, 0, 0, 0)
+    use_absolute_embeddings: Literal[False] = False  # `transformers` has one vector too many and fails
+    pretrained_window_sizes: Annotated[tuple[int, ...], AfterValidator(_check_pretrained_windows)] = (0, 0, 0, 0)
 
     def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
         windows = self.pretrained_window_sizes[: len(self.depths)]
         return super().to_settings(task, names) | {"pretrained_windows": windows if any(windows) else ()}
 
+    def check_windows(self, image: tuple[int, int], where: str) -> None:
+        """In `transformers`, the rows of the last stage's grid, rounded down, limit the window."""
+        if not image[0] // self.patch_size // 2 ** (len(self.depths) - 1):
+            raise UserError(
+                f"{where}: image_size: {image[0]} rows of pixels leave none to the last stage, which transformers "
+                "cannot compute; use larger images"
+            )
+
     @classmethod
     def build_keys(cls, config: Any) -> dict[str, Any]:
         return super().build_keys(config) | {
-            "pretrained_window_sizes": config.pretrained_windows or (0,) * len(config.depths)
+            "use_absolute_embeddings": False,
+            "pretrained_window_sizes": config.pretrained_windows or (0,) * len(config.depths),
         }
 
 

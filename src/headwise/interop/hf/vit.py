@@ -16,7 +16,14 @@ from headwise.interop.hf.architecture import (
     name_activation,
 )
 from headwise.interop.hf.bert import has_tensor
-from headwise.interop.hf.images import HfImageConfig, ImageSize, concatenate_vectors, flatten_kernel, to_pair
+from headwise.interop.hf.images import (
+    HfImageConfig,
+    ImageSize,
+    PatchSize,
+    concatenate_vectors,
+    flatten_kernel,
+    to_pair,
+)
 from headwise.models.deit import DeiTConfig
 from headwise.models.vit import ViTConfig
 
@@ -36,7 +43,7 @@ class HfVitBaseConfig(HfImageConfig):
     attention_probs_dropout_prob: float = 0.0
     layer_norm_eps: float = 1e-12
     image_size: ImageSize = 224
-    patch_size: int = Field(16, gt=0)
+    patch_size: PatchSize = 16
     qkv_bias: Literal[True] = True
     pooler_act: Literal["tanh"] = "tanh"
 

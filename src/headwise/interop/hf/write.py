@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from headwise.interop.hf import ARCHITECTURES, load_architecture
 from headwise.interop.hf.architecture import Architecture, HfConfig, HfTextConfig
 from headwise.interop.hf.channels import move_sines_first
 from headwise.interop.hf.files import WEIGHTS
-from headwise.interop.hf.images import PROCESSOR, build_processor_config
+from headwise.interop.hf.image_processor import PROCESSOR, build_processor_config
+from headwise.interop.hf.images import HfImageConfig
 from headwise.interop.hf.text import (
     LABELLERS,
     MASKING_TASKS,
@@ -145,8 +147,12 @@ def _write_image_model(model: Any, config: Any, task: str, tokenisers: Tokeniser
     labels = tokenisers.target.vocabulary[len(SPECIALS) :]
     sized_config = config.with_image_size(pixels.height, pixels.width, pixels.channels)
     architecture, hf_config = choose_architecture(sized_config, task)
+    assert isinstance(hf_config, HfImageConfig)
+    hf_config.check_image_size("config.json")
     class_name = architecture.choose_class_name(task, model.state_dict())
-    state = build_state_dict(model, architecture.with_head(class_name), NO_VOCABULARIES)
+    with_head = architecture.with_head(class_name)
+    named = replace(with_head, name_map={**with_head.name_map, **hf_config.build_name_map()})
+    state = build_state_dict(model, named, NO_VOCABULARIES)
     choose_problem_type(task, "softmax", labels)  # refuses a single label
     with create_folder(folder) as temporary:
         _save_checkpoint(state, temporary)
