@@ -22,6 +22,7 @@ from headwise.blocks.residual import LayerScaleAdd, PostNormConfig, ResidualAdd
 from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.config.base import SHORTHANDS, Config, Problems, list_problems
+from headwise.models.config import MAX_DEPTH
 
 Parts = tuple[Any, ...]  # the parts of one layer
 MakeAdd = Callable[[], nn.Module]  # builds a residual add
@@ -39,7 +40,7 @@ Layers = Annotated[tuple[tuple[AnyPart, ...], ...], BeforeValidator(_refuse_numb
 class StackConfig(Config):
     """`depth` layers. `layers` is a pattern of parts that repeats; by default that of the model."""
 
-    depth: int = Field(6, ge=1)
+    depth: int = Field(6, ge=1, le=MAX_DEPTH)
     layers: Layers = ()
     shared: bool = False  # one set of weights for every repetition of the pattern
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ from headwise.interop.hf import load_architecture
 from headwise.interop.hf.architecture import Architecture, HfTextConfig
 from headwise.interop.hf.files import LazyStateDict, open_state_dict
 from headwise.interop.hf.images import HfImageConfig, Processor, read_pixels
+from headwise.interop.hf.sizes import AllocationLimit, check_sizes
 from headwise.interop.hf.text import LABELLERS, NO_VOCABULARIES, TokeniserFiles, Vocabularies, distinguish_labels
 from headwise.interop.hf.ties import TABLES, infer_tie, resolve_ties
-from headwise.interop.hf.weights import load_weights
+from headwise.interop.hf.weights import compare_checkpoint, load_weights
 from headwise.models.config import ModelConfig
 from headwise.tasks.base import TaskConfig
 from headwise.tasks.tables import TASKS
@@ -28,7 +29,7 @@ from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
 
 GENERATIVE_TASKS = ("language-model", "transduce")
-MAX_LABELS = 1_000_000
+MAX_LABELS = 100_000
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ def build_text_model(
     hf_config, class_name = architecture.hf_config.read(data, where), architecture.read_class_name(data, where)
     assert isinstance(hf_config, HfTextConfig)
     labels, build_task = read_labels(data, where), architecture.classes[class_name]
+    check_sizes(hf_config, weights, where)
     task, task_settings = build_task, dict[str, Any]()
     if build_task == "classify":
         task, task_settings = infer_classification_task(data, labels, where)
@@ -84,8 +86,11 @@ def build_text_model(
     config = validate(architecture.config, settings, where)
     tokenisers = files.build_tokenisers(vocabularies, labels, task)
     outputs = 1 if task == "regress" else 0 if target is source else len(target.order)
-    with SkipInit():
-        model = config.build(len(source.order), outputs, build_task)
+
+    def build() -> Any:
+        return config.build(len(source.order), outputs, build_task)
+
+    model = build_model(build, with_head, vocabularies, weights, stored_names, where)
     if task not in GENERATIVE_TASKS and model.encoder.opening is not None and None in (source.bos, source.eos):
         names = " and ".join(f"{architecture.special_name(name)}_token" for name in ("bos", "eos"))
         raise UserError(
@@ -104,18 +109,37 @@ def build_image_model(
     task, labels = architecture.classes[class_name], read_labels(data, where)
     if task == "classify-images" and infer_classification_task(data, labels, where) != ("classify", {}):
         raise UserError(f"{where}: problem_type: of images only one label of several is supported")
-    settings = architecture.hf_config.read(data, where).to_settings(task, weights.names)
+    hf_config = architecture.hf_config.read(data, where)
+    check_sizes(hf_config, weights, where)
+    settings = hf_config.to_settings(task, weights.names)
     config = validate(architecture.config, settings, where)
     pixels = read_pixels(folder, config.image, config.channels)
     default_pixels = Processor().to_pixels(config.image, config.channels)
     tokenisers = Tokenisers(pixels or default_pixels, Labels(distinguish_labels(labels)))
     task_config = TASKS.parse(task)
     assert isinstance(task_config, TaskConfig)
-    with SkipInit():
-        model = task_config.build(tokenisers).build(config)
-    weights = weights.add_prefix(architecture.base_prefix)
-    load_weights(model, architecture.with_head(class_name), NO_VOCABULARIES, weights)
+    weights, with_head = weights.add_prefix(architecture.base_prefix), architecture.with_head(class_name)
+    model = build_model(
+        lambda: task_config.build(tokenisers).build(config), with_head, NO_VOCABULARIES, weights, {}, where
+    )
+    load_weights(model, with_head, NO_VOCABULARIES, weights)
     return ImportedModel(config, model.eval(), task, NO_VOCABULARIES, 0, {}, tokenisers if pixels else None)
+
+
+def build_model(
+    build: Callable[[], Any],
+    architecture: Architecture,
+    vocabularies: Vocabularies,
+    weights: LazyStateDict,
+    stored_names: Mapping[str, str],
+    where: str,
+) -> Any:
+    """Build a model without weights, and compare its names and shapes with the checkpoint. Sizes far beyond those of
+    the checkpoint are refused before they are allocated."""
+    with AllocationLimit(weights, where), SkipInit():
+        model = build()
+    compare_checkpoint(model, architecture, vocabularies, weights, stored_names)
+    return model
 
 
 def read_labels(config: Mapping[str, Any], where: str) -> list[str]:
