@@ -46,7 +46,7 @@ def test_a_masked_run_is_evaluated_like_any_other(headwise, run, tmp_path):
     assert [score["name"] for score in report["scores"]] == ["perplexity", "accuracy", "next sentence"]
     (tmp_path / "own.txt").write_text("the cat sat\nthe dog\n")
     own = headwise("evaluate", run, "--data", "own.txt")
-    assert own.status == 0 and "hidden words" in own.out
+    assert own.status == 0 and "masked words" in own.out
 
 
 @pytest.mark.parametrize(

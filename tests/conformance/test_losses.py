@@ -62,14 +62,14 @@ def write_texts(folder: Path) -> None:
 MORE = {"answer": {"columns": ["question", "text", "answer"]}, "masked": {"format": "lines"}}
 MORE["language-model"] = MORE["masked"]
 OUTPUTS: dict[str, Callable[[Any], Any]] = {
-    "classify-images": classify_images.labels,
-    "detect": detect.classes,
-    "caption": lambda captions: caption.words(captions, WordsConfig()),
+    "classify-images": classify_images.collect_labels,
+    "detect": detect.collect_classes,
+    "caption": lambda captions: caption.train_caption_tokeniser(captions, WordsConfig()),
 }
 
 
 def make_images(task: str) -> Corpus:
-    drawn = draw_scenes("scene-captions" if task == "caption" else "draw_scenes", 16, 16, seed=1)
+    drawn = draw_scenes("scene-captions" if task == "caption" else "scenes", 16, 16, seed=1)
     if task == "classify-images":
         drawn = Images(drawn.pixels, ["odd" if number % 2 else "even" for number in range(16)], drawn.names)
     return Tokenisers(Pixels.from_images(drawn.pixels), OUTPUTS[task](drawn.targets)), drawn

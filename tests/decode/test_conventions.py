@@ -111,7 +111,7 @@ def test_outputs_are_cut_at_the_maximum_length_without_eos(markov_model):
         assert hypothesis.ids == (3, 3, 3, 3)
         assert hypothesis.log_prob == pytest.approx(3 * math.log(0.9), abs=1e-5)
         assert hypothesis.score == pytest.approx(3 * math.log(0.9) / 4, abs=1e-5)
-        ours = decode(model, [[4]], config.changed(convention="headwise"))[0][0]
+        ours = decode(model, [[4]], config.replace(convention="headwise"))[0][0]
         assert ours.log_prob == pytest.approx(3 * math.log(0.9) + math.log(0.1), abs=1e-5)
     assert tuple(stream(model, [4], DecodeConfig(convention="generate", max_length=4))) == (3, 3, 3, 3)
 

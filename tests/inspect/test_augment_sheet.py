@@ -73,7 +73,7 @@ def test_the_command_draws_named_augmentations_and_those_of_an_experiment(tmp_pa
     ("arguments", "sentence"),
     [
         (["flop", "--data", "digits"], "no augmentation is called 'flop'; did you mean flip?"),
-        (["flip"], "--data: name a set of images or a folder of them"),
+        (["flip"], "--data: name an image dataset or a folder of images"),
         (["flip", "--data", "digits", "--out", "sheet.gif"], "sheet.gif: the file ends in '.gif'"),
         (["flip", "--set", "a=b", "--data", "digits"], "--set: changes an experiment"),
     ],

@@ -186,5 +186,5 @@ def test_factorised_scores_have_the_initial_variance_of_random_ones() -> None:
     """R of N(0, 1); R1 R2^T of the same variance, whatever the rank."""
     check_distribution(Random(4, 64).table, normal(1.0))
     for rank in (1, 4, 16):
-        scores = torch.stack([Factorised(8, 32, rank).rows(0, 32) for _ in range(20)])
+        scores = torch.stack([Factorised(8, 32, rank).get_scores(0, 32) for _ in range(20)])
         assert abs(float(scores.detach().var()) - 1) < 0.15

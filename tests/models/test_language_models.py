@@ -106,7 +106,7 @@ def test_the_loss_is_over_masked_tokens_plus_next_sentence_prediction() -> None:
     expected = nn.functional.cross_entropy(logits[labels != 0], labels[labels != 0], reduction="sum")
     torch.testing.assert_close(loss.total, expected)
     assert loss.count == 3 and model.mask_id == 11
-    both = model(ids, labels=labels, apart=torch.tensor([0, 1]))
+    both = model(ids, labels=labels, next_sentence_labels=torch.tensor([0, 1]))
     stream = model.encoder(ids, headwise.blocks.stream.Context())
     order = nn.functional.cross_entropy(model.order(stream), torch.tensor([0, 1]))
     torch.testing.assert_close(both.total / 3, expected / 3 + order)

@@ -212,7 +212,7 @@ def test_scaled_rotary_positions_are_those_of_transformers(kind: str, rotary: di
     assert not torch.allclose(*unscaled), "the scaling changes nothing"
     # Written and read again by both, it is the same.
     config = load_schema(kind).from_model_config(imported.config, VOCAB)
-    assert imported.config == validate(type(imported.config), config.to_settings("language-model", ())).changed(
+    assert imported.config == validate(type(imported.config), config.to_settings("language-model", ())).replace(
         **{key: getattr(imported.config, key) for key in ("suppress_ids", "tie")}
     )
     data = json.loads(config.model_dump_json(exclude_none=True))

@@ -115,7 +115,7 @@ def test_base_models_are_encoders_that_can_be_inspected(
     Image.new("RGB", (40, 30), "red").save("red.png")
     main(["import", "in", "run"])
     main(["inspect", "run", "red.png"])
-    assert "4: patches" in Path("attention.html").read_text()
+    assert "4: self-attention" in Path("attention.html").read_text()
 
 
 @pytest.mark.parametrize(

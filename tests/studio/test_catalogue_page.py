@@ -11,7 +11,7 @@ from headwise.blocks.stack import count_parameters
 from headwise.catalog import CATALOG
 from headwise.compare.render import format_si
 from headwise.models.build import build
-from headwise.models.cost import cost
+from headwise.models.cost import count_cost
 
 
 def ask(studio, path):
@@ -62,7 +62,7 @@ def test_blocks_and_costs_equal_those_of_the_model(page, studio):
         f"shared = {count_parameters(model):,}"
     )
 
-    found = cost(model)
+    found = count_cost(model)
     expect(page.locator(".figures")).to_contain_text(f"{found.parameters:,} with")
     expect(page.locator(".figures")).to_contain_text(f"16 bytes × {found.parameters:,}")
     expect(page.locator(".figures")).to_contain_text(f"{format_si(found.flops_per_token)} FLOPs")
@@ -70,7 +70,7 @@ def test_blocks_and_costs_equal_those_of_the_model(page, studio):
 
 
 def test_costs_are_counted_for_the_requested_length(studio):
-    told, longer = ask(studio, "/gpt-tiny/cost?at=32"), cost(build("gpt-tiny", device="meta"), 32)
+    told, longer = ask(studio, "/gpt-tiny/cost?at=32"), count_cost(build("gpt-tiny", device="meta"), 32)
     assert (told["flops_per_token"], told["activation_bytes"]) == (longer.flops_per_token, longer.activation_bytes)
 
 

@@ -71,13 +71,13 @@ class Fading(Part):
         return self.declares
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
-        mean = ctx.cache.state(ctx.path, lambda: torch.zeros_like(stream.x[:, 0]))  # (B, C)
+        mean = ctx.cache.get_state(ctx.path, lambda: torch.zeros_like(stream.x[:, 0]))  # (B, C)
         means = []
         for number, token in enumerate(stream.x.unbind(1)):
             new = self.fade * mean + (1 - self.fade) * token
             mean = new if stream.keep is None else new.where(stream.keep[:, number, None], mean)
             means.append(new)
-        ctx.cache.put(ctx.path, mean)
+        ctx.cache.put_state(ctx.path, mean)
         return torch.stack(means, dim=1)
 
 
@@ -119,9 +119,9 @@ class StoresByLength(Fading):
     """Has a state whose shape depends on the number of tokens read."""
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
-        past = ctx.cache.state(ctx.path, lambda: stream.x[:, :0])
+        past = ctx.cache.get_state(ctx.path, lambda: stream.x[:, :0])
         x = torch.cat((past, stream.x), 1)
-        ctx.cache.put(ctx.path, x)
+        ctx.cache.put_state(ctx.path, x)
         weights = torch.ones(x.shape[1], x.shape[1], dtype=x.dtype).tril()
         return (weights @ x)[:, past.shape[1] :]
 
@@ -138,9 +138,9 @@ class Remembers(Fading):
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         keep = 1 if stream.keep is None else stream.keep.unsqueeze(-1)
-        total = ctx.cache.state(ctx.path, lambda: torch.zeros_like(stream.x[:, 0]))
+        total = ctx.cache.get_state(ctx.path, lambda: torch.zeros_like(stream.x[:, 0]))
         sums = total.unsqueeze(1) + (stream.x * keep).cumsum(1)
-        ctx.cache.put(ctx.path, sums[:, -1])
+        ctx.cache.put_state(ctx.path, sums[:, -1])
         return sums
 
 

@@ -1,7 +1,7 @@
 """Attention of DETR (Carion et al. 2020, "End-to-End Object Detection with Transformers"): positions are added at every
 layer to the inputs of queries and keys, not of values.
 
-Positions are 2-D sinusoids of pixels and a learned vector for each object query. A score mod cannot add them: `rotate`
+Positions are 2-D sinusoids of pixels and a learned vector for each object query. A score mod cannot add them: `edit_qk`
 acts on projected heads and does not know the projection. So it is part of `qkv`, which owns the projections:
 W (x + p) + b = (W x + b) + W p, where the second product has one row only, as images of one size share their positions.
 
@@ -147,9 +147,9 @@ class PositionedAttentionConfig(PartConfig):
     def build(self, site: BuildContext) -> nn.Module:
         plain = AttentionConfig(attend_to=self.attend_to, heads=self.heads, kernel=self.kernel)
         attention: Any = plain.build(replace(site, key_value_heads=0))
-        if any("rotate" in mod.hooks for mod in attention.score_mods):
+        if any("edit_qk" in mod.hooks for mod in attention.score_mods):
             raise UserError(
-                f"{self.kind}: queries and keys have positions already; use positions that do not rotate them"
+                f"{self.kind}: queries and keys have positions already; use positions that do not change them"
             )
         shape = (site.width, attention.qkv.heads, attention.qkv.head_width, site.attention_bias)
         places = site.build_once(POSITIONS, lambda: SinePositions(site.width))

@@ -84,6 +84,7 @@ SCORE_MODS = Table(
         "local": f"{_ATTENTION}.hard:LocalAttentionConfig",
         "softcap": f"{_ATTENTION}.score_mods:SoftCapConfig",
         "talking": f"{_ATTENTION}.talking_heads:TalkingConfig",
+        "qk_norm": f"{_ATTENTION}.qk_norm:QKNormConfig",
         "alibi": f"{_POSITIONS}.alibi:AlibiConfig",
         "rotary": f"{_POSITIONS}.rotary:RotaryConfig",
         "t5": f"{_POSITIONS}.relative:T5BiasConfig",

@@ -74,7 +74,8 @@ def truncate(
     min_p: float = 0.0,
     typical_p: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """The log P that is sampled from, (R, n), not normalised, and its tokens; -inf is never drawn.
+    """Temperature, top-k and other truncation: log P to sample from, (R, n), not normalised, and its tokens; -inf is
+    never drawn.
 
     In the order of `transformers`: temperature; top-k; top-p, which keeps the token that crosses p; min-p, relative to
     the most probable token (Nguyen et al. 2024); locally typical sampling (Meister et al. 2023).

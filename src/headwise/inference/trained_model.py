@@ -194,7 +194,7 @@ class TrainedModel:
 
     def fill_mask(self, texts: Sequence[str], count: int = 5) -> list[list[list[FilledMask]]]:
         """The most probable words for each [MASK] of each text, best first; a denoising run fills in several words."""
-        return self.check_command("fill_masks-mask").fill_masks(self.model, texts, count)
+        return self.check_command("fill-mask").fill_masks(self.model, texts, count)
 
     def embed(self, texts: Sequence[str], pool: str = "mean", normalised: bool = False) -> Tensor:
         """Sentence embeddings, (N, C): the mean of the last hidden states, or another `pool` of them."""

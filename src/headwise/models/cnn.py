@@ -90,7 +90,7 @@ ENTRY = Entry(
     checks=(
         Check(
             "transformers.ResNetForImageClassification with another first layer",
-            "tests/parity/test_hf_levit.py::test_the_small_residual_network_is_theirs_with_another_first_layer",
+            "tests/parity/test_hf_levit.py::test_the_small_residual_network_is_that_of_transformers_with_another_first_layer",
             "transformers",
         ),
     ),

@@ -19,6 +19,7 @@ MAX_DEPTH = 1000  # layers; every one is a module, even where nothing is allocat
 class ModelConfig(Config):
     """A `kind` and `build(vocab, outputs, task)`. The task decides the head."""
 
+    place: ClassVar[str | None] = "model"
     kind: str
     tasks: ClassVar[tuple[str, ...]] = ("transduce",)
 

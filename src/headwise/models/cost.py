@@ -57,7 +57,7 @@ def count_cost(model: nn.Module, length: int = 0, image: Image = ()) -> Cost:
     return Cost(
         parameters=count,
         length=length,
-        flops_per_token=_count_flops(model, length, image) // length,
+        flops_per_token=count_flops(model, length, image) // length,
         training_bytes=16 * count,
         activation_bytes=_count_saved_bytes(model, 2, length, image)
         - _count_saved_bytes(model, 1, length, image),  # of one row alone
@@ -66,7 +66,7 @@ def count_cost(model: nn.Module, length: int = 0, image: Image = ()) -> Cost:
     )
 
 
-def _count_flops(model: nn.Module, length: int, image: Image) -> int:
+def count_flops(model: nn.Module, length: int, image: Image) -> int:
     """FLOPs (floating-point operations) of a forward pass."""
     learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in learned:  # the counter wants a graph behind whatever requires gradients, views of parameters too

@@ -81,7 +81,7 @@ ENTRY = Entry(
     checks=(
         Check(
             "transformers.ResNetForImageClassification",
-            "tests/parity/test_hf_levit.py::test_there_and_back",
+            "tests/parity/test_hf_levit.py::test_import_and_export_keep_outputs",
             "transformers",
         ),
     ),

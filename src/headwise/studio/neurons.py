@@ -116,7 +116,7 @@ def score_changes(inputs: AttentionInputs) -> Tensor:
 
 def list_score_mods(inputs: AttentionInputs) -> dict[str, list[str]]:
     """The names of the score mods by hook."""
-    mods = {hook: inputs.list_mods(hook) for hook in ("rotate", "bias", "edit_scores", "add_values", "edit_weights")}
+    mods = {hook: inputs.list_mods(hook) for hook in ("edit_qk", "bias", "edit_scores", "add_values", "edit_weights")}
     return {
         hook: [type(mod).__name__ for mod in score_mods]
         for hook, score_mods in {**mods, "mask": inputs.list_masking_mods()}.items()

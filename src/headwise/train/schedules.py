@@ -76,7 +76,7 @@ class Cosine(ScheduleConfig):
 
 
 def linear(lr: float, warmup: int = 0, floor: float = 0.0) -> Schedule:
-    """Linear decay with warm-up."""
+    """Linear decay: the linear learning-rate schedule with warm-up."""
     return lambda step, progress: lr * _warmup(step, warmup) * (1 - (1 - floor) * progress)
 
 
@@ -129,7 +129,7 @@ class Wsd(ScheduleConfig):
 
 
 def inverse_sqrt(lr: float, warmup: int) -> Schedule:
-    """Inverse square root decay with warm-up."""
+    """Inverse square root decay: the inverse square root learning-rate schedule with warm-up."""
     return lambda step, progress: lr * min(step / warmup, (warmup / step) ** 0.5)
 
 

@@ -90,8 +90,9 @@ class SelfProjection(QKVProjection):
     def forward(self, stream: Stream, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKV:
         q, k, v = self.split(self.project(stream.x))  # (B, T, C) -> (B, T, 3HD) -> 3 x (B, H, T, D)
         for mod in score_mods:
-            if "rotate" in mod.hooks:  # before caching, so that a key is rotated once
-                q, k = (mod.rotate(x, stream.pos) if x.shape[-1] else x for x in (q, k))
+            if "edit_qk" in mod.hooks:  # before caching, so that a key is rotated once
+                q = mod.edit_queries(q, stream.pos) if q.shape[-1] else q
+                k = mod.edit_keys(k, stream.pos) if k.shape[-1] else k
         k = score.project_key(self.repeat_kv(k) if score.by_head else k)
         k, v = ctx.cache.extend(ctx.path, 2, k, v)  # all keys and values so far
         layout = self._extend_layout(stream, ctx, k.shape[2], any(mod.needs_positions for mod in score_mods))
@@ -112,13 +113,13 @@ class SelfProjection(QKVProjection):
     ) -> QKVStep:
         """The step form with a `split` of (R, 3HD); `group` query heads share a key-value head."""
         project, cache, path = inline(self.project), ctx.cache, ctx.path
-        rotations = [mod.rotate for mod in score_mods if "rotate" in mod.hooks]
+        edits = [(mod.edit_queries, mod.edit_keys) for mod in score_mods if "edit_qk" in mod.hooks]
         needs_positions = any(mod.needs_positions for mod in score_mods)
 
         def step(x: Tensor, at: Stream) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
             q, k, v = split(project(x))
-            for rotate in rotations:
-                q, k = rotate(q, at.pos), rotate(k, at.pos)
+            for edit_queries, edit_keys in edits:
+                q, k = edit_queries(q, at.pos), edit_keys(k, at.pos)
             k, v = cache.extend(path, 2, score.project_key(k), v)
             if needs_positions:
                 cache.extend_positions(path, at.pos)
@@ -184,8 +185,8 @@ class CrossProjection(QKVProjection):
         # (B*K, T, C) -> (B, K*T, H, D) -> (B, H, K*T, D)
         q = self.query(stream.x).view(len(k), -1, self.heads, self.head_width).transpose(1, 2)
         for mod in score_mods:
-            if "rotate" in mod.hooks:
-                q = mod.rotate(q, fold_beams(stream.pos, q.shape[2]))
+            if "edit_qk" in mod.hooks:
+                q = mod.edit_queries(q, fold_beams(stream.pos, q.shape[2]))
         # None where no mod needs positions, so that all layers of a step share one mask
         pos = fold_beams(stream.pos, q.shape[2]) if any(mod.needs_positions for mod in score_mods) else None
         return q, k, v, AttentionLayout(q.shape[2], k.shape[2], pos, memory.pos, memory.keep)
@@ -193,7 +194,7 @@ class CrossProjection(QKVProjection):
     @calls("project_memory")
     def stepper(self, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKVStep:
         query, heads, head_width, cache, path = inline(self.query), self.heads, self.head_width, ctx.cache, ctx.path
-        rotations = [mod.rotate for mod in score_mods if "rotate" in mod.hooks]
+        edits = [mod.edit_queries for mod in score_mods if "edit_qk" in mod.hooks]
         mask_path = ("mask", self.name)  # one mask for all layers, additive as SDPA wants it
 
         def project_memory() -> tuple[Tensor, Tensor]:
@@ -211,8 +212,8 @@ class CrossProjection(QKVProjection):
                 q = q.view(-1, heads, 1, head_width)
             else:
                 q = q.view(k.shape[0], -1, heads, head_width).transpose(1, 2)  # (R, HD) -> (B, K, H, D) -> (B, H, K, D)
-            for rotate in rotations:
-                q = rotate(q, fold_beams(at.pos, q.shape[2]))
+            for edit_queries in edits:
+                q = edit_queries(q, fold_beams(at.pos, q.shape[2]))
             return q, k, v, cache.compute_once(mask_path, build_mask)
 
         return step
@@ -224,8 +225,8 @@ class CrossProjection(QKVProjection):
         *keys, v = (x.transpose(1, 2) for x in fused.unbind(2))
         k = keys[0] if keys else v[..., :0]
         for mod in score_mods:
-            if "rotate" in mod.hooks and keys:
-                k = mod.rotate(k, memory.pos)
+            if "edit_qk" in mod.hooks and keys:
+                k = mod.edit_keys(k, memory.pos)
         return score.project_key(k), v
 
 
@@ -325,7 +326,7 @@ class Attention(Part):
         return (
             not self.qkv.is_cross
             and not self.score.needs_all_queries
-            and all(mod in BASE_MASKS or mod.hooks <= {"rotate"} for mod in self.all_score_mods)
+            and all(mod in BASE_MASKS or mod.hooks <= {"edit_qk"} for mod in self.all_score_mods)
         )
 
     @property
@@ -334,7 +335,7 @@ class Attention(Part):
 
     def stepper(self, ctx: Context) -> Step:
         """The step form where the newest token attends to all real keys, with `kernel = "auto"`."""
-        sees_all = all(mod.hooks <= {"rotate", "mask"} and not mod.masks_past for mod in self.all_score_mods)
+        sees_all = all(mod.hooks <= {"edit_qk", "mask"} and not mod.masks_past for mod in self.all_score_mods)
         if self.kernel is not auto or not sees_all or not self.score.fused or self.score.by_head:
             return super().stepper(ctx)
         project_query, out, scale = self.score.project_query, inline(self.out), self.scale
@@ -365,13 +366,14 @@ class AttentionConfig(PartConfig):
     key_value_heads: int = Field(0, ge=0)
     qkv_bias: bool = True  # of queries, keys and values, where the model's attentions have biases
     key_bias: bool = True  # of keys, where queries and values have one
+    out_bias: bool = True  # of the output projection, where the model's attentions have biases
     memory_length: int = Field(0, ge=0)  # tokens of earlier segments that a language model still sees
     score: AnyScore = ScaledConfig()
     score_mods: tuple[AnyScoreMod, ...] = ()
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
 
     def build(self, site: BuildContext) -> nn.Module:
-        output_bias = site.attention_bias
+        output_bias = site.attention_bias and self.out_bias
         site = replace(site, attention_bias=site.attention_bias and self.qkv_bias)
         heads = self.heads or site.heads
         head_width = self.head_width or site.head_width

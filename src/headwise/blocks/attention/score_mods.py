@@ -2,7 +2,7 @@
 
 A score mod (`ScoreMod`; FlexAttention calls these score_mod and mask_mod) changes attention at up to six hooks:
 
-    rotate        queries and keys before they are compared (rotary position embedding)
+    edit_qk       queries and keys before they are compared: `edit_queries` and `edit_keys` (rotary positions, QK norm)
     mask          an attention mask, kept symbolic so that a kernel can lower it to a flag (causal, padding, window)
     bias          an additive attention bias that does not depend on content (ALiBi, T5 buckets, pair bias)
     edit_scores   the score matrix itself (Shaw, DeBERTa, talking heads)
@@ -122,6 +122,16 @@ class AttentionLayout:
         return table if table.dim() == 2 else table.unsqueeze(1)
 
 
+HOOKS = {
+    "edit_qk": ("edit_queries", "edit_keys"),
+    **{hook: (hook,) for hook in ("mask", "bias", "edit_scores", "add_values", "edit_weights")},
+}  # hook -> the methods that a score mod overrides for it
+
+
+def is_overridden(cls: type[ScoreMod], name: str) -> bool:
+    return getattr(cls, name) is not getattr(ScoreMod, name)
+
+
 class ScoreMod(nn.Module):
     """A score mod: an attention mask, an additive bias, or another change of scores, weights or values. A subclass
     overrides hooks; `hooks` is derived from that, so that a kernel knows what it must support."""
@@ -137,8 +147,7 @@ class ScoreMod(nn.Module):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        hooks = ("rotate", "mask", "bias", "edit_scores", "add_values", "edit_weights")
-        cls.hooks = frozenset(hook for hook in hooks if getattr(cls, hook) is not getattr(ScoreMod, hook))
+        cls.hooks = frozenset(hook for hook, names in HOOKS.items() if any(is_overridden(cls, name) for name in names))
         if "mask" in vars(cls):  # declarations of a base class do not hold for another mask
             cls.causal = vars(cls).get("causal", False)
             cls.is_causal_mask = vars(cls).get("is_causal_mask", False)
@@ -148,8 +157,12 @@ class ScoreMod(nn.Module):
         """Layers of one call share the masks and biases of score mods with equal keys."""
         return id(self)
 
-    def rotate(self, x: Tensor, pos: Tensor) -> Tensor:
-        """Rotate queries or keys (B, H, T, D) at positions `pos`."""
+    def edit_queries(self, x: Tensor, pos: Tensor) -> Tensor:
+        """Change queries (B, H, T, D) at positions `pos` before they are compared with keys."""
+        return x
+
+    def edit_keys(self, x: Tensor, pos: Tensor) -> Tensor:
+        """Change keys (B, H, T, D) at positions `pos` before they are cached."""
         return x
 
     def mask(self, layout: AttentionLayout) -> Tensor | None:

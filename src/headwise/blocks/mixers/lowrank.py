@@ -86,7 +86,7 @@ class LowRankAttention(QKVMixer):
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         one_matrix = len(self.keys.weight) == len(self.values.weight) == 1
-        linear = type(self.qkv.project) is nn.Linear and not self.rotate_hooks  # keys are W x + b and nothing else
+        linear = type(self.qkv.project) is nn.Linear and not self.qk_edits  # keys are W x + b and nothing else
         if not (one_matrix and linear and ctx.record is NO_RECORD):
             return super().transform(stream, ctx)
         q, keys, values = self.project_before_qkv(stream)

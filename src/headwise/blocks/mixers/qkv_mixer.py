@@ -46,7 +46,7 @@ class QKVMixer(Part):
         if not head_width and width % heads:
             raise UserError(f"heads: a width of {width} cannot be divided among {heads} heads; choose a divisor")
         for mod in score_mods:
-            if mod.hooks != {"rotate"}:
+            if mod.hooks != {"edit_qk"}:
                 raise UserError(
                     f"positions: {type(self).__name__} forms no scores that {type(mod).__name__} could change; "
                     "use sinusoid, learned, rotary or none"
@@ -54,7 +54,7 @@ class QKVMixer(Part):
         self.heads, self.head_width, self.causal = heads, head_width or width // heads, causal
         self.qkv = self.build_projection(width, bias)
         self.score_mods = nn.ModuleList(score_mods)
-        self.rotate_hooks = [mod.rotate for mod in score_mods]
+        self.qk_edits = [(mod.edit_queries, mod.edit_keys) for mod in score_mods]
         self.out = nn.Linear(heads * self.head_width, width, bias)
 
     def build_projection(self, width: int, bias: bool) -> SelfProjection:
@@ -63,8 +63,8 @@ class QKVMixer(Part):
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         q, k, v = self.qkv.split(self.qkv.project(stream.x))  # 3 x (B, H, T, D)
-        for rotate in self.rotate_hooks:
-            q, k = rotate(q, stream.pos), rotate(k, stream.pos)
+        for edit_queries, edit_keys in self.qk_edits:
+            q, k = edit_queries(q, stream.pos), edit_keys(k, stream.pos)
         mixed = ctx.record.edit_heads(ctx.path, self.mix(q, k, v, stream, ctx))
         return self.out(mixed.transpose(1, 2).flatten(2))  # (B, H, T, D) -> (B, T, HD)
 

@@ -30,7 +30,8 @@ class FourierPositions(nn.Module):
 
     def _build_features(self, grid: tuple[int, int], device: torch.device | None) -> Tensor:
         def space(start: float, end: float, steps: int) -> Tensor:
-            return torch.linspace(start, end, steps, dtype=torch.float64, device=device)
+            # transformers replaces `torch.linspace` by one that ignores the default device
+            return torch.linspace(start, end, steps, dtype=torch.float64, device=device or torch.get_default_device())
 
         axes = [space(-1, 1, side) for side in grid]
         points = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, 1)  # (h, w, 2) -> (hw, 2)

@@ -61,6 +61,8 @@ class Rotary(ScoreMod):
         x1, x2, rest = x.split((half, half, self.rest), dim=-1)
         return torch.cat((x1 * cos - x2 * sin, x2 * cos + x1 * sin, rest), dim=-1)
 
+    edit_queries = edit_keys = rotate
+
     def long_rates(self, pos: Tensor) -> Tensor:
         """The inverse frequencies of texts that end at the last of these positions: (D/2,), or (B, 1, D/2)."""
         lengths = pos.amax(-1, keepdim=True) + 1  # (1,) or (B, 1)

@@ -74,7 +74,7 @@ function weightPanel(kind, row, { query, key }, onHover) {
     row.exact ? el("p", { class: "note" }, "This layer approximates attention; shown is exact softmax attention on its queries and keys.") : null,
     elements,
     el("ol", { class: "steps" },
-      row.score_mods.rotate.length ? line(`q and k were rotated by their positions first (${row.score_mods.rotate.join(", ")}).`) : null,
+      row.score_mods.edit_qk.length ? line(`q and k were changed first (${row.score_mods.edit_qk.join(", ")}).`) : null,
       line("The sum of the products is ", formula(`q·k = ${formatNumber(row.dots[key], 4)}`)),
       line("scaled: ", formula(`× ${formatNumber(row.scale, 4)} = ${formatNumber(scaled, 4)}`), Math.abs(row.scale - row.q.length ** -0.5) < 1e-6 ? ` (1/√${row.q.length})` : ""),
       row.score_mods.bias.length + row.score_mods.edit_scores.length ? line(`${[...row.score_mods.bias, ...row.score_mods.edit_scores].join(" and ")} adds `, formula(`${formatNumber(row.added[key], 4)}: ${formatNumber(score, 4)}`)) : null,
