@@ -102,9 +102,12 @@ def export(
     if check and to != "hf":
         raise UserError("--check: is for --to hf; leave it out")
     if to == "hf":
-        to_hf(loaded, folder)
-        if check:
+        if reason := to_hf(loaded, folder):
+            say(f"written with Headwise's own config, which transformers cannot load: {reason}")
+        elif check:
             check_outputs(folder, loaded.model)
+        if reason and check:
+            raise UserError(f"--check: {folder} cannot be compared, as transformers cannot load it; leave --check out")
     elif to == "arpa":
         from headwise.interop.arpa import export_arpa
 

@@ -143,7 +143,8 @@ def _read_header(file: Path, header: Any, start: int, size: int) -> LazyStateDic
     for name, entry in header.items():
         if name == "__metadata__":
             continue
-        dtype, shape, offsets = (entry.get(key) if isinstance(entry, dict) else None for key in _KEYS)
+        values: list[Any] = [entry.get(key) if isinstance(entry, dict) else None for key in _KEYS]
+        dtype, shape, offsets = values
         if (
             not isinstance(dtype, str)
             or dtype not in ITEM_SIZES

@@ -58,6 +58,10 @@ GENERATION_IDS = tuple(
 )
 
 
+class InexpressibleError(UserError):
+    """No architecture of `transformers` can express a model."""
+
+
 def write_folder(
     model: Any,
     config: Any,
@@ -72,10 +76,15 @@ def write_folder(
     The rows of an imported vocabulary return to their original order, which its tokeniser or `rows` knows; a model
     trained here keeps its ids. `function` turns a classifier's logits into probabilities (softmax or sigmoid).
     """
-    if tokenisers and isinstance(tokenisers.source, Pixels):
-        _write_image_model(model, config, task, tokenisers, folder)
-    else:
-        _write_text_model(model, config, task, tokenisers, folder, rows, function)
+    try:
+        if tokenisers and isinstance(tokenisers.source, Pixels):
+            _write_image_model(model, config, task, tokenisers, folder)
+        else:
+            _write_text_model(model, config, task, tokenisers, folder, rows, function)
+    except UserError as error:
+        if isinstance(error.__cause__, OSError) or Path(folder).exists():
+            raise
+        raise InexpressibleError(str(error)) from None
 
 
 def _write_text_model(
