@@ -49,9 +49,7 @@ IGNORED_SETTINGS = {
 }  # fmt: skip
 STACK_SETTINGS = {"depth", "layers", "shared", "encoder", "decoder"}
 SIDES = ("encoder", "decoder")
-NO_ARCHITECTURE = (
-    "model.kind: transformers has no '{kind}' to {task}, so the run cannot be exported; train another kind"
-)
+NO_ARCHITECTURE = "model.kind: transformers has no '{kind}' to {task}; train another kind to export it"
 MAX_LENGTH = 1024  # limit in generation_config.json
 GENERATION_IDS = tuple(
     f"{name}_token_id" for name in ("bos", "eos", "pad", "decoder_start", "forced_bos", "forced_eos")
@@ -213,8 +211,7 @@ def choose_architecture(config: Any, task: str, vocab: int = 0) -> tuple[Archite
         if not differing:
             return architecture, hf_config
         message = (
-            f"{differing[0]}: config.json of {architecture.model_type} cannot express this, so the model cannot be "
-            "exported; train with another value"
+            f"{differing[0]}: config.json of {architecture.model_type} cannot express this; train with another value"
         )
         refusals.append((len(differing), message))
     if not refusals:
