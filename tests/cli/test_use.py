@@ -94,10 +94,12 @@ def test_runs_lists_compares_and_plots(headwise, trained, tmp_path):
     assert (tmp_path / "c.png").stat().st_size > 1000
 
 
-def test_a_run_that_hugging_face_cannot_express_is_refused(headwise, trained, tmp_path):
-    refused = headwise("export", trained, "hf", "--to", "hf")
-    assert refused.status == 2 and "wiring: config.json of marian cannot express this" in refused.err
-    assert not (tmp_path / "hf").exists()
+def test_a_run_that_hugging_face_cannot_express_is_exported_with_our_config(headwise, trained):
+    exported = headwise("export", trained, "hf", "--to", "hf")
+    assert exported.status == 0 and "wiring: config.json of marian cannot express this" in exported.err
+    assert headwise("translate", "hf", "abc").out == headwise("translate", trained, "abc").out
+    refused = headwise("export", trained, "hf2", "--to", "hf", "--check")
+    assert refused.status == 2 and "transformers cannot load it" in refused.err
 
 
 def test_export_to_hugging_face_and_back(headwise, experiment_file):

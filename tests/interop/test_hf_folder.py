@@ -138,6 +138,39 @@ def test_a_trained_model_is_exported_with_its_tokeniser(tmp_path: Path) -> None:
     assert [hypotheses[0].text for hypotheses in back.generate(PROMPTS, max_ratio=0, max_extra=8)] == ours
 
 
+def test_what_no_architecture_can_express_is_exported_with_our_own_config(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("the cat sat on the mat and the dog ran\n" * 30)
+    experiment = {
+        "name": "born",
+        "task": {"kind": "language-model", "context": 16},
+        "data": {"train": str(text), "valid": str(text), "format": "lines"},
+        "tokeniser": {"kind": "characters"},
+        "model": {"kind": "gpt2", "width": 32, "heads": 2, "depth": 1, "positions": "alibi"},
+        "train": {"steps": 3, "batch_size": 8},
+    }
+    run, _ = headwise.train_experiment(parse_experiment(experiment), tmp_path / "runs")
+    main(["export", str(run.path), str(tmp_path / "out"), "--to", "hf"])
+    assert "transformers cannot load: positions: config.json of gpt2" in capsys.readouterr().err
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["model_type"] == "headwise"
+    ours, back = headwise.load(run.path), headwise.from_hf(tmp_path / "out")
+    ids = torch.tensor([ours.tokenisers.source.encode("the cat ran")])
+    assert torch.equal(ours.model(ids), back.model(ids))
+    main(["import", str(tmp_path / "out"), str(tmp_path / "again")])
+    outputs = []
+    for folder in (run.path, tmp_path / "out", tmp_path / "again"):
+        main(["generate", str(folder), "the cat", "--temperature", "0", "--length", "8"])
+        outputs.append(capsys.readouterr().out.splitlines()[-1])
+    assert len(set(outputs)) == 1
+    data = json.loads((tmp_path / "out" / "config.json").read_text())
+    data["experiment"]["model"]["width"] = 10**8
+    (tmp_path / "out" / "config.json").write_text(json.dumps(data))
+    with pytest.raises(UserError, match="larger model than the checkpoint"):
+        headwise.from_hf(tmp_path / "out")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_fine_tuned_import_is_exported_with_equal_logits(name: str, folders: dict[str, Path], tmp_path: Path) -> None:
     loaded = from_hf(folders[name])

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from headwise.cli.common import Checkpoint, With, log_to_stderr, say
 
+Check = Annotated[
+    bool,
+    Parameter(negative="", help="Compare outputs with those of transformers; status 1 if they differ."),
+]
 
-def import_model(source: Path, run: Path) -> None:
+
+def import_model(source: Path, run: Path | None = None, *, check: Check = False) -> None:
     """Import a Hugging Face folder (config.json and safetensors), a GGUF file or an ARPA file of n-grams as a run.
 
     No code of the folder is executed. The run can be used, evaluated, fine-tuned and exported like any other.
@@ -21,21 +26,41 @@ def import_model(source: Path, run: Path) -> None:
         headwise import gpt2 runs/gpt2
         headwise import smollm2.gguf runs/smollm2
         headwise import trigrams.arpa runs/trigrams
+        headwise import gpt2 --check
 
     Parameters
     ----------
     source
         A folder as `save_pretrained` writes it, or a file whose name ends in .gguf or .arpa.
     run
-        The new run folder.
+        The new run folder; with --check it may be left out, and nothing is written.
     """
     log_to_stderr(logging.INFO)  # unused tensors are logged
+    from headwise.errors import UserError
     from headwise.experiment.convert import from_arpa, from_gguf, from_hf
 
+    if check and source.suffix in (".arpa", ".gguf"):
+        raise UserError("--check: is for Hugging Face folders; leave it out")
+    if check:
+        check_outputs(source)
+    if run is None:
+        if not check:
+            raise UserError("name the run folder to write, as in headwise import gpt2 runs/gpt2")
+        return
     loaded = {".arpa": from_arpa, ".gguf": from_gguf}.get(source.suffix, from_hf)(source)
     loaded.save(run)
     say(f"to use it: headwise {loaded.experiment.task.command} {run}")
     print(run)
+
+
+def check_outputs(folder: Path, model: Any = None) -> None:
+    """Print how far Headwise and transformers are apart; exit with status 1 if they differ."""
+    from headwise.interop.hf.check import check_folder
+
+    comparison = check_folder(folder, model)
+    print(comparison)
+    if not comparison.equal:
+        raise SystemExit(1)
 
 
 def export(
@@ -44,6 +69,7 @@ def export(
     *,
     to: Annotated[Literal["hf", "ctranslate2", "arpa"], Parameter(help="Output format.")],
     int8: Annotated[bool, Parameter(negative="", help="For CTranslate2: store 8-bit weights.")] = False,
+    check: Check = False,
     checkpoint: Checkpoint = "best",
     with_: With = None,
 ) -> None:
@@ -73,8 +99,15 @@ def export(
     loaded = load(run, which=checkpoint)
     if int8 and to != "ctranslate2":
         raise UserError("--int8: is for --to ctranslate2; leave it out")
+    if check and to != "hf":
+        raise UserError("--check: is for --to hf; leave it out")
     if to == "hf":
-        to_hf(loaded, folder)
+        if reason := to_hf(loaded, folder):
+            say(f"written with Headwise's own config, which transformers cannot load: {reason}")
+        elif check:
+            check_outputs(folder, loaded.model)
+        if reason and check:
+            raise UserError(f"--check: {folder} cannot be compared, as transformers cannot load it; leave --check out")
     elif to == "arpa":
         from headwise.interop.arpa import export_arpa
 

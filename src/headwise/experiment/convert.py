@@ -13,11 +13,12 @@ from headwise.decode.config import DecodeConfig
 from headwise.decode.ensemble import Ensemble
 from headwise.errors import UserError
 from headwise.experiment.config import Experiment
+from headwise.experiment.native_folder import is_native_folder, read_native_folder, write_native_folder
 from headwise.inference.trained_model import TrainedModel
 from headwise.interop.gguf_llama import read_gguf
 from headwise.interop.hf.image_processor import PROCESSOR
 from headwise.interop.hf.read import ImportedModel, read_folder
-from headwise.interop.hf.write import write_folder
+from headwise.interop.hf.write import InexpressibleError, write_folder
 from headwise.models.image_fields import ImageFields
 from headwise.models.ngram import BackoffConfig
 from headwise.ngram.arpa import from_arpa as read_arpa
@@ -39,6 +40,8 @@ MISSING_PROCESSOR = {  # by whether the model reads images: the missing file, an
 
 def from_hf(folder: Path | str) -> TrainedModel:
     """The model and the tokenisers of a folder: `headwise.from_hf("gpt2").generate(["Once upon a time"])`."""
+    if is_native_folder(Path(folder)):
+        return read_native_folder(Path(folder))
     return to_trained_model(read_folder(folder), Path(folder))
 
 
@@ -92,9 +95,16 @@ def to_trained_model(imported: ImportedModel, source: Path) -> TrainedModel:
     return TrainedModel(imported.model, imported.tokenisers, experiment)
 
 
-def to_hf(loaded: TrainedModel, folder: Path | str) -> None:
-    """Write a folder that `transformers` loads; a model without a counterpart there is refused."""
+def to_hf(loaded: TrainedModel, folder: Path | str) -> str:
+    """Write a folder that `transformers` loads. A model that none of its architectures can express is written with
+    Headwise's own config, which `from_hf` reads; the reason is returned then, an empty text otherwise."""
     if isinstance(loaded.model, Ensemble) or not isinstance(loaded.model, nn.Module):
         raise UserError("only a single model can become a folder, not an ensemble or an engine; name one run")
     function = getattr(loaded.task.config, "function", "")
-    write_folder(loaded.model, loaded.experiment.model, loaded.task.kind, loaded.tokenisers, folder, function=function)
+    config, kind = loaded.experiment.model, loaded.task.kind
+    try:
+        write_folder(loaded.model, config, kind, loaded.tokenisers, folder, function=function)
+    except InexpressibleError as error:
+        write_native_folder(loaded, folder, str(error))
+        return str(error)
+    return ""

@@ -36,14 +36,6 @@ class HeadTransformConfig(Config):
     activation: Activation | Literal[""] = ""  # empty: that of the layers
 
 
-class HeadTransformConfig(Config):
-    """The MLM transform: a dense layer, an activation and a norm before the output layer of a masked language model."""
-
-    labels: bool = False  # also before the output layer of labels and answers, as in ModernBERT
-    bias: bool = True
-    activation: Activation | Literal[""] = ""  # empty: that of the layers
-
-
 class TextFields(LayerFields):
     """Settings of token embeddings, output layer and pooling, beside those of layers."""
 

@@ -11,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from headwise import catalog
 from headwise.config.base import merge, validate
+from headwise.errors import UserError
 from headwise.models.entry import Entry
 
 INIT_FUNCTIONS = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_, Tensor.normal_, Tensor.uniform_)
@@ -64,8 +65,15 @@ def build_entry(
 ) -> nn.Module:
     """Build one size of a catalogue entry with random weights."""
     config = validate(entry.config, merge(entry.sizes[size], settings), f"{entry.name}-{size}")
-    with torch.device(device), SkipInitOnMeta() if torch.device(device).type == "meta" else nullcontext():
-        model: nn.Module = config.build(
-            vocab or entry.get_vocab(size), outputs or (0 if vocab else entry.outputs), task
-        )
+    try:
+        with torch.device(device), SkipInitOnMeta() if torch.device(device).type == "meta" else nullcontext():
+            model: nn.Module = config.build(
+                vocab or entry.get_vocab(size), outputs or (0 if vocab else entry.outputs), task
+            )
+    except RuntimeError as error:
+        if "overflow" not in str(error):
+            raise
+        raise UserError(
+            f"{entry.name}-{size}: a tensor would have more than 2^63 bytes; choose smaller sizes"
+        ) from None
     return model

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from headwise.config.base import Config
+from pydantic import model_validator
+
+from headwise.config.base import Config, Problems
 from headwise.errors import UserError
 
 Tie = Literal["auto", "all", "target", "inputs", "none"]  # inputs: source and target share, the outputs have their own
 # pooler: the first token's vector through a dense layer with tanh, GELU or ReLU
 PoolKind = Literal["mean", "max", "first", "last", "pooler", "pooler_gelu", "pooler_relu"]
+
+MAX_DEPTH = 1000  # layers; every one is a module, even where nothing is allocated
 
 
 class ModelConfig(Config):
@@ -19,6 +23,14 @@ class ModelConfig(Config):
     place: ClassVar[str | None] = "model"
     kind: str
     tasks: ClassVar[tuple[str, ...]] = ("transduce",)
+
+    @model_validator(mode="after")
+    def _limit_depth(self) -> Self:
+        for key in (key for key in type(self).model_fields if key.rpartition("_")[2] in ("depth", "depths")):
+            depths = getattr(self, key)
+            if any(depth > MAX_DEPTH for depth in (depths if isinstance(depths, tuple) else (depths,))):
+                raise Problems([((key,), f"there can be at most {MAX_DEPTH:,} layers; choose fewer")])
+        return self
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         """An nn.Module of the task's shape (models/encoder_decoder.py, models/language_model.py, ...), for `vocab`

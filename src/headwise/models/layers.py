@@ -24,6 +24,7 @@ from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.config.base import SHORTHANDS, Config, Problems, list_problems
 from headwise.errors import UserError
+from headwise.models.config import MAX_DEPTH
 
 Parts = tuple[Any, ...]  # the parts of one layer
 MakeAdd = Callable[[], nn.Module]  # builds a residual add
@@ -41,7 +42,7 @@ Layers = Annotated[tuple[tuple[AnyPart, ...], ...], BeforeValidator(_refuse_numb
 class StackConfig(Config):
     """`depth` layers. `layers` is a pattern of parts that repeats; by default that of the model."""
 
-    depth: int = Field(6, ge=1)
+    depth: int = Field(6, ge=1, le=MAX_DEPTH)
     layers: Layers = ()
     shared: bool = False  # one set of weights for every repetition of the pattern
     groups: int = Field(1, ge=1)  # of shared layers: groups of consecutive repetitions, each with its own weights

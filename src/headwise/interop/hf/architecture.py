@@ -88,7 +88,7 @@ class HfConfigBase(Config):
                 and value is not None
                 and value != NEUTRAL_VALUES.get(key)
             ):
-                raise Problems([((str(name),), f"{value!r} is not supported, as {UNKNOWN}; {REMEDY}")])
+                raise Problems([((str(name),), f"{value!r:.80} is not supported, as {UNKNOWN}; {REMEDY}")])
         return values
 
 

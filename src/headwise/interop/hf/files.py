@@ -1,30 +1,56 @@
-"""The checkpoint of a folder: safetensors, one file or several shards, memory-mapped and read one tensor at a time."""
+"""The checkpoint of a folder: safetensors, one file or several shards, memory-mapped one tensor at a time.
+
+The format (https://github.com/huggingface/safetensors): 8 bytes with the length of a JSON header, the header (tensor ->
+dtype, shape, first and last byte), then the tensors. It is read here instead of with the package `safetensors`, which
+maps a whole file at once: every page that was read then stays resident, beside the copies of the weights in the model.
+"""
 
 from __future__ import annotations
 
+import math
+import mmap
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from safetensors import SafetensorError, safe_open
+import torch
 from torch import Tensor
 
 from headwise.errors import UserError
 from headwise.interop.folders import read_json
+from headwise.utils.files import open_regular, parse_json
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 LEGACY_LEAVES = {"gamma": "weight", "beta": "bias"}
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+UNQUANTISED = "take a checkpoint that is not quantised"
+LENGTH_BYTES = 8
+MAX_HEADER = 16 * 2**20  # bytes; some 100,000 tensors
+WEIGHT_DTYPES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
+DTYPES = {**WEIGHT_DTYPES, "I64": torch.int64}  # integers: the counts of batch norms
+ITEM_SIZES = {  # bytes of an element; ignored tensors, such as masks and position ids, have any dtype
+    "F16": 2, "BF16": 2, "F32": 4, "F64": 8, "BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "U16": 2, "I32": 4, "U32": 4,
+    "I64": 8, "U64": 8, "F8_E4M3": 1, "F8_E5M2": 1,
+}  # fmt: skip
+
+
+class TensorInfo(NamedTuple):
+    """What the header says of a tensor."""
+
+    dtype: str
+    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class LazyStateDict:
-    """A state dict whose tensors are read when they are accessed."""
+    """A state dict whose tensors are read when they are accessed. `info` has their dtypes and shapes; it is empty
+    where these were compared elsewhere (GGUF)."""
 
     where: str  # the file, for error messages
     readers: Mapping[str, Callable[[], Tensor]]
+    info: Mapping[str, TensorInfo] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -33,32 +59,24 @@ class LazyStateDict:
     def __getitem__(self, name: str) -> Tensor:
         return self.readers[name]()
 
+    def rename(self, names: Mapping[str, str]) -> LazyStateDict:
+        """The same under other names: new name -> old name."""
+        info = {new: self.info[old] for new, old in names.items() if old in self.info}
+        return LazyStateDict(self.where, {new: self.readers[old] for new, old in names.items()}, info)
+
     def add_prefix(self, prefix: str) -> LazyStateDict:
         """The same with the base model's prefix, which a base model that was saved alone leaves out."""
         if not prefix or any(name.startswith(prefix) for name in self.readers):
             return self
-        return LazyStateDict(self.where, {f"{prefix}{name}": reader for name, reader in self.readers.items()})
-
-    def rename(self, names: Mapping[str, str]) -> LazyStateDict:
-        """The same with other names for some tensors; a name that is there already stays."""
-        readers = {
-            new if (new := names.get(name, name)) not in self.readers else name: reader
-            for name, reader in self.readers.items()
-        }
-        return LazyStateDict(self.where, readers)
+        return self.rename({f"{prefix}{name}": name for name in self.readers})
 
 
 def open_state_dict(folder: Path) -> LazyStateDict:
     """Open the checkpoint of a folder, one file or shards with an index."""
     if (folder / INDEX).is_file():
-        shards = read_json(folder / INDEX).get("weight_map")
-        if not isinstance(shards, dict) or any(Path(str(name)).name != name for name in shards.values()):
-            raise UserError(f"{folder / INDEX}: must map tensors to files of this folder; fetch it again")
-        files = [folder / name for name in sorted(set(shards.values()))]
-        readers = {name: reader for file in files for name, reader in _open_shard(file).items()}
-        return LazyStateDict(str(folder / INDEX), readers)
+        return _open_shards(folder)
     if (folder / WEIGHTS).is_file():
-        return LazyStateDict(str(folder / WEIGHTS), _open_shard(folder / WEIGHTS))
+        return open_safetensors(folder / WEIGHTS)
     for pattern in PICKLES:
         for file in folder.glob(pattern):
             raise UserError(
@@ -67,6 +85,25 @@ def open_state_dict(folder: Path) -> LazyStateDict:
                 "transformers"
             )
     raise UserError(f"{folder}: has no {WEIGHTS}; name the folder of a model")
+
+
+def _open_shards(folder: Path) -> LazyStateDict:
+    """Open the files that an index names; each tensor is read from the file that the index says."""
+    index = read_json(folder / INDEX).get("weight_map")
+    if not isinstance(index, dict) or any(Path(str(file)).name != file for file in index.values()):
+        raise UserError(f"{folder / INDEX}: must map tensors to files of this folder; fetch it again")
+    shards = {file: open_safetensors(folder / file) for file in sorted(set(index.values()))}
+    readers: dict[str, Callable[[], Tensor]] = {}
+    info: dict[str, TensorInfo] = {}
+    for name, file in index.items():
+        current = modernise_name(name)
+        if current not in shards[file].readers:
+            raise UserError(f"{folder / INDEX}: {file} has no {name:.200}; fetch both again")
+        readers[current], info[current] = shards[file].readers[current], shards[file].info[current]
+    for file, shard in shards.items():
+        if unlisted := shard.readers.keys() - readers.keys():
+            raise UserError(f"{folder / INDEX}: does not list {min(unlisted):.200} of {file}; fetch both again")
+    return LazyStateDict(str(folder / INDEX), readers, info)
 
 
 def modernise_name(name: str) -> str:
@@ -79,9 +116,86 @@ def modernise_name(name: str) -> str:
     return f"{module}.{LEGACY_LEAVES[leaf]}" if leaf in LEGACY_LEAVES else name
 
 
-def _open_shard(file: Path) -> dict[str, Callable[[], Tensor]]:
+def open_safetensors(file: Path) -> LazyStateDict:
+    """Read the header of a file, and check it against the file's size."""
     try:
-        shard: Any = safe_open(file, framework="pt")
-        return {modernise_name(name): partial(shard.get_tensor, name) for name in shard.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"{file}: cannot be read ({error}); fetch it again") from None
+        with os.fdopen(open_regular(file), "rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            length = int.from_bytes(stream.read(LENGTH_BYTES), "little")
+            start = LENGTH_BYTES + length
+            if start > size:
+                raise ValueError("it ends before its header does")
+            if length > MAX_HEADER:
+                raise ValueError(f"its header has {length:,} bytes, more than {MAX_HEADER:,}")
+            header = parse_json(stream.read(length).decode("utf-8"))
+        return _read_header(file, header, start, size)
+    except (ValueError, OSError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{file}: cannot be read ({reason}); fetch it again") from None
+
+
+def _read_header(file: Path, header: Any, start: int, size: int) -> LazyStateDict:
+    """The tensors of a header; raises ValueError."""
+    if not isinstance(header, dict):
+        raise ValueError("its header is no JSON object")
+    readers: dict[str, Callable[[], Tensor]] = {}
+    info: dict[str, TensorInfo] = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        values: list[Any] = [entry.get(key) if isinstance(entry, dict) else None for key in _KEYS]
+        dtype, shape, offsets = values
+        if (
+            not isinstance(dtype, str)
+            or dtype not in ITEM_SIZES
+            or not _are_sizes(shape)
+            or not _are_sizes(offsets)
+            or len(offsets) != 2
+        ):
+            raise ValueError(f"its header does not describe {name:.200}")
+        first, last = start + offsets[0], start + offsets[1]
+        if last > size or last - first != math.prod(shape) * ITEM_SIZES[dtype]:
+            raise ValueError(f"{name:.200} is not where its header says")
+        current = modernise_name(name)
+        info[current] = TensorInfo(dtype, tuple(shape))
+        readers[current] = TensorReader(file, current, info[current], first)
+    return LazyStateDict(str(file), readers, info)
+
+
+_KEYS = ("dtype", "shape", "data_offsets")
+
+
+def _are_sizes(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**63 for value in values)
+
+
+@dataclass(frozen=True)
+class TensorReader:
+    """Maps one tensor of a file into memory; the mapping lasts as long as the tensor."""
+
+    file: Path
+    name: str
+    info: TensorInfo
+    offset: int  # of its first byte in the file
+
+    def __call__(self) -> Tensor:
+        dtype, count = DTYPES.get(self.info.dtype), math.prod(self.info.shape)
+        if dtype is None:
+            raise UserError(f"{self.file}: {self.name} has the dtype {self.info.dtype}, of no weights; {UNQUANTISED}")
+        if not count:
+            return torch.empty(self.info.shape, dtype=dtype)
+        skipped = self.offset % mmap.ALLOCATIONGRANULARITY
+        try:
+            with os.fdopen(open_regular(self.file), "rb") as stream:
+                pages = mmap.mmap(
+                    stream.fileno(),
+                    skipped + count * dtype.itemsize,
+                    access=mmap.ACCESS_COPY,  # torch warns of read-only memory
+                    offset=self.offset - skipped,
+                )
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.file}: {self.name} cannot be read ({error}); fetch it again") from None
+        if self.offset % dtype.itemsize:  # headers of old files have any length
+            content = torch.frombuffer(pages, dtype=torch.uint8, count=count * dtype.itemsize, offset=skipped)
+            return content.clone().view(dtype).view(self.info.shape)
+        return torch.frombuffer(pages, dtype=dtype, count=count, offset=skipped).view(self.info.shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,10 @@ from headwise.interop.hf.files import LazyStateDict, open_state_dict
 from headwise.interop.hf.ignored_keys import GENERATION
 from headwise.interop.hf.image_processor import PROCESSOR, Processor, read_pixels
 from headwise.interop.hf.images import HfImageConfig
+from headwise.interop.hf.sizes import AllocationLimit, check_sizes
 from headwise.interop.hf.text import LABELLERS, NO_VOCABULARIES, TokeniserFiles, Vocabularies, distinguish_labels
 from headwise.interop.hf.ties import TABLES, infer_tie, resolve_ties
-from headwise.interop.hf.weights import load_weights
+from headwise.interop.hf.weights import compare_checkpoint, load_weights
 from headwise.models.config import ModelConfig
 from headwise.tasks.base import TaskConfig
 from headwise.tasks.replaced_tokens import build_discriminator
@@ -34,7 +35,7 @@ from headwise.text.vocabulary import Labels
 
 GENERATIVE_TASKS = ("language-model", "transduce")
 GENERATION_CONFIG = "generation_config.json"
-MAX_LABELS = 1_000_000
+MAX_LABELS = 100_000
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ def build_text_model(
     hf_config, class_name = architecture.hf_config.read(data, where), architecture.read_class_name(data, where)
     assert isinstance(hf_config, HfTextConfig)
     labels, build_task = read_labels(data, where), architecture.classes[class_name]
+    check_sizes(hf_config, weights, where)
     task, task_settings = build_task, dict[str, Any]()
     if build_task == "classify":
         task, task_settings = infer_classification_task(data, labels, where)
@@ -103,7 +105,8 @@ def build_text_model(
         vocabularies = vocabularies._replace(target=Rows(0))
     source, target = vocabularies
     with_head, weights = architecture.with_head(class_name), weights.add_prefix(architecture.base_prefix)
-    weights = weights.rename({stored: name for name, stored in architecture.stored_as.items()})
+    class_names = {stored: name for name, stored in architecture.stored_as.items() if name not in weights.readers}
+    weights = weights.rename({class_names.get(name, name): name for name in weights.readers})
     settings = hf_config.to_settings(build_task, weights.names) | files.list_settings(vocabularies)
     weights, stored_names = resolve_ties(weights, hf_config.tied_weights(class_name))
     if task in TABLES:
@@ -113,11 +116,13 @@ def build_text_model(
     config = validate(architecture.config, settings, where)
     tokenisers = files.build_tokenisers(vocabularies, labels, task)
     outputs = 1 if task == "regress" else 0 if target is source else len(target.order)
-    with SkipInit():
+
+    def build() -> Any:
         if build_task == "replaced-tokens":
-            model = build_discriminator(config, len(source.order))
-        else:
-            model = config.build(len(source.order), outputs, build_task)
+            return build_discriminator(config, len(source.order))
+        return config.build(len(source.order), outputs, build_task)
+
+    model = build_model(build, with_head, vocabularies, weights, stored_names, where)
     if task not in GENERATIVE_TASKS and model.encoder.opening is not None and None in (source.bos, source.eos):
         names = " and ".join(f"{architecture.special_name(name)}_token" for name in ("bos", "eos"))
         raise UserError(
@@ -138,6 +143,7 @@ def build_image_model(
         raise UserError(f"{where}: problem_type: of images only one label of several is supported")
     hf_config = architecture.hf_config.read(data, where)
     assert isinstance(hf_config, HfImageConfig)
+    check_sizes(hf_config, weights, where)
     config: Any = validate(architecture.config, hf_config.to_settings(task, weights.names), where)
     pixels = read_pixels(folder, config.image, config.channels, hf_config.image_processor)
     if pixels and hf_config.any_size:
@@ -152,11 +158,9 @@ def build_image_model(
     tokenisers = replace(own_size, source=pixels or default_pixels)
     task_config = TASKS.parse(task)
     assert isinstance(task_config, TaskConfig)
-    with SkipInit():
-        model = task_config.build(own_size).build(config)
-    weights = weights.add_prefix(architecture.base_prefix)
-    with_head = architecture.with_head(class_name)
+    weights, with_head = weights.add_prefix(architecture.base_prefix), architecture.with_head(class_name)
     named = replace(with_head, name_map={**with_head.name_map, **hf_config.build_name_map()})
+    model = build_model(lambda: task_config.build(own_size).build(config), named, NO_VOCABULARIES, weights, {}, where)
     load_weights(model, named, NO_VOCABULARIES, weights)
     if pixels and (pixels.height, pixels.width) != config.image:
         config = config.replace(image=(pixels.height, pixels.width))
@@ -170,6 +174,22 @@ def interpolate_model(model: Any, resized: Any) -> Any:
     table = interpolate_positions(old.table.detach(), old.class_tokens, old.grid, new.grid)
     resized.load_state_dict(model.state_dict() | {"encoder.stem.positions.table": table})
     return resized
+
+
+def build_model(
+    build: Callable[[], Any],
+    architecture: Architecture,
+    vocabularies: Vocabularies,
+    weights: LazyStateDict,
+    stored_names: Mapping[str, str],
+    where: str,
+) -> Any:
+    """Build a model without weights, and compare its names and shapes with the checkpoint. Sizes far beyond those of
+    the checkpoint are refused before they are allocated."""
+    with AllocationLimit(weights, where), SkipInit():
+        model = build()
+    compare_checkpoint(model, architecture, vocabularies, weights, stored_names)
+    return model
 
 
 def read_labels(config: Mapping[str, Any], where: str) -> list[str]:

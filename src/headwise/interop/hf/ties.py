@@ -38,8 +38,7 @@ def resolve_ties(weights: LazyStateDict, tied_weights: Mapping[str, str]) -> tup
         else:
             siblings = [name for name, other in tied_weights.items() if other == source and name in stored_names]
             stored_names |= {target: stored_names[siblings[0]]} if siblings else {}
-    readers = {**weights.readers, **{name: weights.readers[stored] for name, stored in stored_names.items()}}
-    return LazyStateDict(weights.where, readers), stored_names
+    return weights.rename({**{name: name for name in weights.names}, **stored_names}), stored_names
 
 
 def infer_tie(task: str, architecture: Architecture, stored_names: Mapping[str, str]) -> Tie:

@@ -20,7 +20,7 @@ from headwise.blocks.heads import SUPPRESSED_BIAS
 from headwise.blocks.images import PatchEmbedding
 from headwise.errors import UserError
 from headwise.interop.hf.architecture import Architecture, WeightConverter, list_names
-from headwise.interop.hf.files import LazyStateDict
+from headwise.interop.hf.files import DTYPES, UNQUANTISED, WEIGHT_DTYPES, LazyStateDict
 from headwise.interop.hf.text import Vocabularies
 from headwise.models.init_weights import list_projection_sizes
 from headwise.text.hf import NO_ROW, Rows
@@ -90,6 +90,36 @@ def _describe_tensor(model: nn.Module, name: str, tensor: Tensor, vocabularies: 
     return MappedTensor(name, tensor, _list_part_sizes(owner, name, tensor), getattr(owner, "heads", 1), rows)
 
 
+def compare_checkpoint(
+    model: nn.Module,
+    architecture: Architecture,
+    vocabularies: Vocabularies,
+    weights: LazyStateDict,
+    stored_names: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Compare names, dtypes and shapes of a checkpoint with a model before any tensor is read.
+
+    `stored_names`: tied tensor -> the stored one it equals.
+    """
+    mapped = map_tensors(model, architecture, vocabularies)
+    names = set(weights.names)
+    _check_names(mapped, architecture, weights, stored_names)
+    for entry in mapped:
+        parts = _find_stored(entry, names)
+        if parts and all(name in weights.info for name in parts):
+            dtypes = WEIGHT_DTYPES if entry.tensor.is_floating_point() else DTYPES
+            _convert(entry, [build_meta_tensor(weights, name, dtypes) for name in parts], weights.where)
+
+
+def build_meta_tensor(weights: LazyStateDict, name: str, dtypes: Mapping[str, torch.dtype]) -> Tensor:
+    """A tensor without contents of a stored tensor's shape; other dtypes are refused."""
+    info = weights.info[name]
+    if info.dtype not in dtypes:
+        known = ", ".join(dtypes)
+        raise UserError(f"{weights.where}: {name} has the dtype {info.dtype}, but must have {known}; {UNQUANTISED}")
+    return torch.empty(info.shape, device="meta")  # float32, so that no conversion imports torch's rules of dtypes
+
+
 def load_weights(
     model: nn.Module,
     architecture: Architecture,
@@ -97,19 +127,34 @@ def load_weights(
     weights: LazyStateDict,
     stored_names: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Copy a checkpoint into a model, one tensor at a time. `stored_names`: tied tensor -> the stored one it equals."""
-    mapped = map_tensors(model, architecture, vocabularies)
+    """Copy a checkpoint, which `compare_checkpoint` has checked, into a model.
+
+    The largest tensors come first: what is mapped and converted beside the weights that are complete is then least
+    while these are most.
+    """
     names = set(weights.names)
-    _check_names(mapped, architecture, weights, stored_names)
     architecture.check(weights)
+    mapped = map_tensors(model, architecture, vocabularies)
     with torch.no_grad():
-        for entry in mapped:
+        for entry in sorted(mapped, key=lambda entry: -entry.tensor.numel()):
             parts = _find_stored(entry, names)
-            stored = [weights[name] for name in parts]
-            entry.tensor.copy_(_convert(entry, stored, weights.where) if parts else torch.zeros(()))
+            if parts:
+                _copy(entry, _convert(entry, [weights[name] for name in parts], weights.where))
+            else:
+                entry.tensor.zero_()
             _check_copies(entry, parts, weights, stored_names)
             if entry.rows and OUTPUT_BIAS.fullmatch(entry.name):
                 entry.tensor[list(entry.rows.spare)] = SUPPRESSED_BIAS
+
+
+def _copy(entry: MappedTensor, tensor: Tensor) -> None:
+    """Copy a converted tensor into a model's; the rows of a vocabulary get Headwise's order."""
+    if entry.rows is None:
+        entry.tensor.copy_(tensor)
+        return
+    order = torch.tensor(entry.rows.order)
+    torch.index_select(tensor, 0, order.clamp(min=0), out=entry.tensor.data)
+    entry.tensor[order == NO_ROW] = 0  # absent special tokens
 
 
 def build_state_dict(model: nn.Module, architecture: Architecture, vocabularies: Vocabularies) -> dict[str, Tensor]:
@@ -195,13 +240,13 @@ def _find_stored(entry: MappedTensor, names: set[str]) -> Parts:
 
 
 def _convert(entry: MappedTensor, parts: Sequence[Tensor], where: str) -> Tensor:
-    """Stored tensors -> the Headwise tensor, with its shape checked."""
+    """Stored tensors -> the Headwise tensor, by Hugging Face ids, with its shape checked."""
     shapes = " and ".join(str(tuple(part.shape)) for part in parts)
     expected = (entry.rows.vocab, *entry.tensor.shape[1:]) if entry.rows else tuple(entry.tensor.shape)
     try:
         tensor = entry.converter.read([part.float() for part in parts])
         tensor = regroup_rows(tensor, entry.heads, len(entry.sizes)) if entry.converter.by_head else tensor
-    except (RuntimeError, IndexError):
+    except (RuntimeError, IndexError, TypeError):  # TypeError: fewer dimensions
         tensor = torch.zeros(())
     if tensor.shape != expected:
         names = entry.candidates[0][0]
@@ -209,20 +254,12 @@ def _convert(entry: MappedTensor, parts: Sequence[Tensor], where: str) -> Tensor
             f"{where}: {' and '.join(names)} {'are' if len(names) > 1 else 'is'} {shapes}, config.json asks for "
             f"{expected} in all; take both from one model"
         )
-    return to_headwise_order(tensor, entry.rows) if entry.rows else tensor
+    return tensor
 
 
 def regroup_rows(tensor: Tensor, outer: int, inner: int) -> Tensor:
     """Rows in `outer` groups of `inner` -> in `inner` groups of `outer`."""
     return tensor.unflatten(0, (outer, inner, -1)).transpose(0, 1).flatten(0, 2)
-
-
-def to_headwise_order(hf_table: Tensor, rows: Rows) -> Tensor:
-    """(V, ...) by Hugging Face ids -> by Headwise ids; absent special tokens have rows of zeros."""
-    order = torch.tensor(rows.order)
-    table = hf_table[order.clamp(min=0)]
-    table[order == NO_ROW] = 0
-    return table
 
 
 def to_hf_order(table: Tensor, rows: Rows) -> Tensor:

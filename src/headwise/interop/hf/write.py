@@ -56,14 +56,16 @@ IGNORED_SETTINGS = {
 }  # fmt: skip
 STACK_SETTINGS = {"depth", "layers", "shared", "groups", "encoder", "decoder"}
 SIDES = ("encoder", "decoder")
-NO_ARCHITECTURE = (
-    "model.kind: transformers has no '{kind}' to {task}, so the run cannot be exported; train another kind"
-)
+NO_ARCHITECTURE = "model.kind: transformers has no '{kind}' to {task}; train another kind to export it"
 log = logging.getLogger(__name__)
 MAX_LENGTH = 1024  # limit in generation_config.json
 GENERATION_IDS = tuple(
     f"{name}_token_id" for name in ("bos", "eos", "pad", "decoder_start", "forced_bos", "forced_eos")
 )
+
+
+class InexpressibleError(UserError):
+    """No architecture of `transformers` can express a model."""
 
 
 def write_folder(
@@ -80,10 +82,15 @@ def write_folder(
     The rows of an imported vocabulary return to their original order, which its tokeniser or `rows` knows; a model
     trained here keeps its ids. `function` turns a classifier's logits into probabilities (softmax or sigmoid).
     """
-    if tokenisers and isinstance(tokenisers.source, Pixels):
-        _write_image_model(model, config, task, tokenisers, folder)
-    else:
-        _write_text_model(model, config, task, tokenisers, folder, rows, function)
+    try:
+        if tokenisers and isinstance(tokenisers.source, Pixels):
+            _write_image_model(model, config, task, tokenisers, folder)
+        else:
+            _write_text_model(model, config, task, tokenisers, folder, rows, function)
+    except UserError as error:
+        if isinstance(error.__cause__, OSError) or Path(folder).exists():
+            raise
+        raise InexpressibleError(str(error)) from None
 
 
 def _write_text_model(
@@ -244,8 +251,7 @@ def choose_architecture(
         if not differing:
             return architecture, hf_config
         message = (
-            f"{differing[0]}: config.json of {architecture.model_type} cannot express this, so the model cannot be "
-            "exported; train with another value"
+            f"{differing[0]}: config.json of {architecture.model_type} cannot express this; train with another value"
         )
         refusals.append((len(differing), message))
     if not refusals:
