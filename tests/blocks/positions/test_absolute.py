@@ -20,7 +20,7 @@ def encode_positions(count: int) -> Tensor:
     return build_sinusoids(torch.arange(count), WIDTH)
 
 
-# Encodings that do not do (C3): what each gives for places 0 ... count - 1.
+# Encodings that fail: what each gives for positions 0 ... count - 1.
 COUNTER_EXAMPLES = {
     "integers": lambda count: torch.arange(count, dtype=torch.float32).unsqueeze(-1).expand(count, WIDTH),
     "sigmoid": lambda count: torch.sigmoid(torch.arange(count, dtype=torch.float32)).unsqueeze(-1).expand(count, WIDTH),
