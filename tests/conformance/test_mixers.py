@@ -39,6 +39,7 @@ MIXERS: dict[str, dict[str, Any]] = {
     "strided": {"stride": 2},
     "bigbird": {"block": 1, "window": 1, "random": 1},
     "bigbird-transformers": {"block": 1, "window": 1, "random": 0, "variant": "transformers"},
+    "longformer": {"left": 1, "right": 1, "global_tokens": 1},
     "compressed": {},
     "perceiver": {"head_width": 3, "value_width": 5},
     "levit": {},

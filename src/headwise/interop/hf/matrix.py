@@ -20,6 +20,7 @@ COLUMNS = {  # column -> tasks
     "tag": ("tag",),
     "answer": ("answer",),
     "masked": ("masked",),
+    "replaced tokens": ("replaced-tokens",),
     "detect": ("detect",),
     "encode": ("encode", "encode-images"),
 }
@@ -30,8 +31,8 @@ INTRODUCTION = (
     "and written is in [import and export](interop.md).",
     "Every architecture is read and written. A column has a yes where a class of `transformers` with such a head is "
     "read and written: to generate (language models, encoder-decoders), classify (texts or images), tag words, answer "
-    "questions with a span, fill masks, detect objects, encode without a head. The last column is the file that texts "
-    "or images are prepared with.",
+    "questions with a span, fill masks, find replaced tokens, detect objects, encode without a head. The last column "
+    "is the file that texts or images are prepared with.",
 )
 
 
