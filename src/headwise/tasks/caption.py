@@ -159,6 +159,7 @@ class CaptionConfig(TransduceConfig):
     task_class = Caption
     command = "caption"
     reads = "images"
+    fits = "captions"
     kind: Literal["caption"] = "caption"  # type: ignore[assignment]
     score: Literal["bleu", "ser", "wer", "rouge"] = "bleu"
     prefix_lm: Literal[False] = False  # the source is no text

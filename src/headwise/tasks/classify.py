@@ -96,8 +96,13 @@ class Classify(TextTask["ClassifyConfig", SequenceClassifier]):
         references = self.normalise_labels(pairs)
         outputs = [[most_probable(row)] for row in self.predict_probabilities(model, sources)]
         names, counts = confusion_matrix(outputs, references)
-        scores = [find_scorer(name)(outputs, references, 1000) for name in self.config.scores]
-        return Evaluation(sources, [label for (label,) in outputs], references, scores, names, counts)
+        labels = [label for (label,) in outputs]
+        return Evaluation(sources, labels, references, self.score_outputs(labels, references), names, counts)
+
+    def score_outputs(
+        self, outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, language: str = "en"
+    ) -> list[Score]:
+        return [find_scorer(name)([[label] for label in outputs], references, resamples) for name in self.config.scores]
 
     def normalise_labels(self, pairs: Sequence[Pair]) -> list[list[str]]:
         """The label of each pair, normalised as in training."""
@@ -133,6 +138,8 @@ class ClassifyConfig(TaskConfig):
     labelled = True
     confusion = True
     command = "classify"
+    fits = "labelled"
+    baselines = ("majority", "bag of words")
     kind: Literal["classify"] = "classify"
     scores: tuple[str, ...] = ("accuracy", "f1")
     # From logits to probabilities. sigmoid: multi-label classification, for imported models only.

@@ -69,6 +69,12 @@ class Regress(TextTask["RegressConfig", SequenceClassifier]):
         outputs = [f"{value:.3f}" for value in values]
         return Evaluation(sources, outputs, [[label] for _, label in pairs], score_values(values, pairs))
 
+    def score_outputs(
+        self, outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, language: str = "en"
+    ) -> list[Score]:
+        pairs = [("", label) for (label,) in references]
+        return score_values([parse_number(output) for output in outputs], pairs, resamples)
+
     def predict_values(self, model: SequenceClassifier, texts: Sequence[str], tokens: int = 8192) -> list[float]:
         """The model's output for each text."""
         values = [0.0] * len(texts)
@@ -106,5 +112,7 @@ class RegressConfig(TaskConfig):
     task_class = Regress
     labelled = True
     command = "classify"
+    fits = "numbers"
+    baselines = ("mean", "bag of words (ridge)")
     needs = "classify"
     kind: Literal["regress"] = "regress"
