@@ -244,8 +244,13 @@ class TextTask(Task[Settings, Model, Examples, Sequence[Pair]]):
     def build_batches(self, examples: Examples, seed: int, config: TrainConfig) -> TrainingData:
         return PairData(examples, seed, config.tokens_per_batch, config.batch_size)
 
+    @classmethod
+    def adapt_data(cls, data: DataConfig) -> DataConfig:
+        """The data with the settings that the task needs."""
+        return data
+
     def load_test_pairs(self, data: DataConfig) -> Sequence[Pair]:
-        corpus = load_corpus(data)
+        corpus = load_corpus(self.adapt_data(data))
         return list(corpus.test or corpus.valid)
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.heads import Loss
 from headwise.data.collate import PairBatch
-from headwise.data.config import DataConfig
+from headwise.data.config import DataConfig, TextDataConfig
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared, prepare
 from headwise.data.read import Pair
@@ -59,10 +59,13 @@ class Classify(TextTask["ClassifyConfig", SequenceClassifier]):
     """Sequence classification: sources are texts, targets their labels."""
 
     @classmethod
+    def adapt_data(cls, data: DataConfig) -> DataConfig:
+        assert isinstance(data, TextDataConfig)
+        return data.replace(stratify=True) if data.stratify == "auto" else data
+
+    @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
-        if isinstance(tokeniser, TokeniserConfig):
-            return prepare(data, tokeniser.replace(shared=False, target=LabelsConfig(), pairs=True))
-        return prepare(data, tokeniser.accept_pairs())
+        return prepare_labelled(cls.adapt_data(data), tokeniser)
 
     @property
     def checkpoint_metric(self) -> Metric:
@@ -124,6 +127,13 @@ class Classify(TextTask["ClassifyConfig", SequenceClassifier]):
                 for number, row in zip(numbers, probabilities.tolist(), strict=True):
                     by_text[number] = dict(zip(names, row, strict=True))
         return by_text
+
+
+def prepare_labelled(data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
+    """Prepare texts or pairs of texts with a label or number each."""
+    if isinstance(tokeniser, TokeniserConfig):
+        return prepare(data, tokeniser.replace(shared=False, target=LabelsConfig(), pairs=True))
+    return prepare(data, tokeniser.accept_pairs())
 
 
 def most_probable(probabilities: dict[str, float]) -> str:

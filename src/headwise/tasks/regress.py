@@ -24,7 +24,7 @@ from headwise.evaluate.score import Score
 from headwise.models.config import ModelConfig
 from headwise.models.text_classifier import SequenceClassifier
 from headwise.tasks.base import Evaluation, TaskConfig, TextTask
-from headwise.tasks.classify import Classify
+from headwise.tasks.classify import prepare_labelled
 from headwise.tasks.tag import batch_texts
 from headwise.text import EOS, UNK
 from headwise.text.config import TokeniserConfig
@@ -37,7 +37,7 @@ class Regress(TextTask["RegressConfig", SequenceClassifier]):
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
-        return Classify.prepare(data, tokeniser)
+        return prepare_labelled(data, tokeniser)
 
     def build(self, model: ModelConfig) -> SequenceClassifier:
         return model.build(self.tokenisers.source.size, 1, self.config.shape)

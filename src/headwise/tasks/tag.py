@@ -48,10 +48,14 @@ class Tag(TextTask["TagConfig", Tagger]):
     """Token classification. Words and their tags are separated by spaces."""
 
     @classmethod
+    def adapt_data(cls, data: DataConfig) -> DataConfig:
+        return data.replace(one_to_one=TagConfig.one_to_one)
+
+    @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         if isinstance(tokeniser, TokeniserConfig):
             tokeniser = tokeniser.replace(shared=False, target=WordsConfig(size=0))
-        return prepare(data.replace(one_to_one=TagConfig.one_to_one), tokeniser, tokenise_tagged)
+        return prepare(cls.adapt_data(data), tokeniser, tokenise_tagged)
 
     def fit_model(self, model: Tagger, examples: Examples) -> None:
         assert isinstance(model, SequenceTagger)

@@ -25,7 +25,7 @@ def read_labelled_zip(path: Path, options: ReadOptions) -> Iterator[Record]:
                 for name, label in labels.items():
                     with archive.open(name) as file:
                         lines = decode_lines(file, f"{path}, {name}")
-                        yield from ((number, line, label) for number, line in lines if line.strip())
+                        yield from (Record(number, line, label) for number, line in lines if line.strip())
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):  # the last: a password
             raise UserError(f"{path}: is not a complete zip archive without a password; copy it again") from None
     if not labels:
