@@ -17,9 +17,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headwise.autofit.fit import fit
     from headwise.blocks.record import record
     from headwise.errors import UserError
-    from headwise.autofit.fit import fit
     from headwise.experiment.convert import from_hf, to_hf
     from headwise.experiment.load import load
     from headwise.experiment.run import resume, train_experiment

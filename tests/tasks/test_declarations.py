@@ -4,10 +4,10 @@ import re
 from importlib import resources
 
 import pytest
+from headwise.data.sniff import sniff
 
 from headwise.cli.main import COMMANDS
 from headwise.data.config import TextDataConfig
-from headwise.data.sniff import sniff
 from headwise.studio.run_registry import describe_task
 from headwise.tasks.tables import TASKS, task_config
 

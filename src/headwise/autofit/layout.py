@@ -94,7 +94,7 @@ def _describe_table(lines: Sequence[str], separator: str, complete: bool) -> str
     typed = any(column.role in ("number", "label", "identifier") for column in columns)
     spaced = separator != "," or not _follows_prose(lines, separator)
     named = header.present and header.sure
-    return reason if quoted or named or (typed and spaced) or (typed and len(rows) >= 20) else ""
+    return reason if quoted or named or (typed and len(rows) >= 20) or (spaced and (typed or len(rows) >= 20)) else ""
 
 
 def _follows_prose(lines: Sequence[str], separator: str) -> bool:

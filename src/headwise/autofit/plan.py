@@ -159,7 +159,7 @@ def plan_pairs(statistics: Statistics, minutes: float) -> Settings:
     }
     return {"tokeniser": tokeniser, "model": model, "train": train}, (
         f"source: {source_reason}; target: {target_reason}",
-        f"a Transformer of width {width} with {depth} + {depth} layers: {_explain_size(epochs, minutes)}",
+        f"a Transformer of width {width} with {depth} + {depth} layers: {_explain_size(epochs)}",
         f"dropout {dropout:g}, cosine decay over the whole time, batches of {batch:,} tokens",
     )
 
@@ -186,7 +186,7 @@ def plan_encoder(statistics: Statistics, minutes: float) -> Settings:
     }
     return {"tokeniser": tokeniser, "model": model, "train": train}, (
         f"texts of {words:.0f} words on average: one token a word that occurs twice or more",
-        f"a BERT encoder of width {width} with {depth} layers: {_explain_size(epochs, minutes)}",
+        f"a BERT encoder of width {width} with {count_nouns(depth, 'layer')}: {_explain_size(epochs)}",
         f"dropout {dropout:g}, cosine decay, batches of 32 texts, early stopping",
     )
 
@@ -213,8 +213,7 @@ def plan_language_model(statistics: Statistics, minutes: float) -> Settings:
     unit = "one token a character" if by_character else f"{size:,} word pieces (BPE)"
     return {"task": {"context": context}, "tokeniser": tokeniser, "model": model, "train": train}, (
         f"{characters:,} characters: {unit}",
-        f"a GPT-2 of width {width} with {depth} layers and a context of {context} tokens: "
-        f"{_explain_size(epochs, minutes)}",
+        f"a GPT-2 of width {width} with {depth} layers and a context of {context} tokens: {_explain_size(epochs)}",
         f"dropout {dropout:g}, cosine decay over the whole time",
     )
 
@@ -270,7 +269,7 @@ def _plan_images(recognition: Recognition, kind: str, minutes: float, name: str,
         fields = _fine_tune(fields, init_from)
     reasons = (
         f"{many:,} images, resized to {side} x {side} pixels",
-        f"{form} on patches of {patch} x {patch}, width {model['width']}: {_explain_size(epochs, minutes)}",
+        f"{form} on patches of {patch} x {patch}, width {model['width']}: {_explain_size(epochs)}",
     )
     warnings = (f"{many} images are few: expect wide intervals",) if many < FEW_ROWS else ()
     return Plan(validate(Experiment, fields), reasons, warnings)
@@ -300,12 +299,20 @@ def _count_tokens(side: Side, kind: str) -> float:
     return {"words": side.mean_words, "bpe": 1.3 * side.mean_words}.get(kind, side.mean_characters) + 1
 
 
+def count_nouns(count: int, noun: str) -> str:
+    """
+    >>> count_nouns(1, "epoch"), count_nouns(2000, "epoch")
+    ('1 epoch', '2,000 epochs')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def _choose_dropout(epochs: float) -> float:
     return 0.0 if epochs < 4 else 0.1 if epochs < 40 else 0.2
 
 
-def _explain_size(epochs: float, minutes: float) -> str:
-    return f"the largest that the data carry, with time for about {epochs:.0f} epochs in {minutes:g} minutes here"
+def _explain_size(epochs: float) -> str:
+    return f"the largest that the data carry, with time for about {count_nouns(max(round(epochs), 1), 'epoch')} here"
 
 
 def measure_speed(size: int = 768) -> float:

@@ -72,11 +72,13 @@ def recognise_file(path: Path, columns: Sequence[str | int] = (), shape: str = "
     if format:
         return recognise_objects(path, format, arrow.read_objects(path), columns, shape)
     lines = [line for _, line in islice(read_lines(path), SAMPLE)]
-    text = next((line.lstrip() for line in lines if line.strip()), "")
-    if text.startswith("{") and _is_object(text):
-        return recognise_objects(path, "jsonl", (row for _, row in jsonl.read_objects(path)), columns, shape)
-    if text.startswith(("{", "[")) and path.name.lower().removesuffix(".gz").endswith((".json", ".squad")):
+    filled = [line.strip() for line in lines if line.strip()]
+    if filled[0].startswith(("{", "[")) and not all(map(_is_object, filled[:2])):
         return choose(_recognise_json(path), shape, path)
+    if filled[0].startswith("{"):
+        if len(filled) == 1 and any(f'"{key}":' in filled[0] for key in ("paragraphs", "annotations")):
+            return choose(_recognise_json(path), shape, path)
+        return recognise_objects(path, "jsonl", (row for _, row in jsonl.read_objects(path)), columns, shape)
     return _recognise_lines(path, lines, columns, shape)
 
 
@@ -97,24 +99,24 @@ def _recognise_lines(path: Path, lines: Sequence[str], columns: Sequence[str | i
         rows = [line.split("\t") for line in lines if line.strip()]
     header = find_header(rows)
     named = any(isinstance(column, str) for column in columns)
-    numbered = bool(columns) and not named
-    present = named or (header.present and not numbered)
+    present = named or (header.present and (header.sure or not columns))
     warnings = list[str]()
     if not header.sure and not columns:
         numbers = " ".join(map(str, range(1, len(rows[0]) + 1)))
         looks = "is taken for a header" if header.present else "is taken for data"
         remedy = (
-            f"if it is data: --columns {numbers}" if header.present else "if it is a header: --columns and its names"
+            f"if it is data: --columns {numbers}"
+            if header.present
+            else "if it is a header, name its columns: --columns"
         )
         warnings.append(f"the first row ({', '.join(rows[0])[:60]}) {looks}, since {header.reason}; {remedy}")
-    if present and numbered is False:
+    if present and (named or not columns):
         names: list[str | int] = [cell.strip() for cell in rows[0]]
-        rows = rows[1:]
     else:
         names = list(range(1, len(rows[0]) + 1))
+        data |= {"header": True} if present else {}
+    rows = rows[present:]
     table = [Column(name, [row[index] if index < len(row) else "" for row in rows]) for index, name in enumerate(names)]
-    if present != any(isinstance(column, str) for column in names):
-        data["header"] = present
     return recognise_table(path, data, table, columns, shape, layout.reason, warnings)
 
 
@@ -140,7 +142,9 @@ def _recognise_aligned(first: Path, second: Path) -> Recognition | None:
         return Recognition("numbers", data, "two aligned files, the second with numbers")
     if target.role == "label":
         return Recognition("labelled", data, f"two aligned files, the second with {len(target.counts)} different lines")
-    if all(left == right for left, right in words) and max(left for left, _ in words) > 1 and tags.role == "label":
+    vocabulary = {word for line in texts for word in line.split()}
+    tagged = all(left == right for left, right in words) and max(left for left, _ in words) > 1
+    if tagged and tags.role == "label" and 2 * len(tags.counts) <= len(vocabulary):
         reason = f"two aligned files, the second with one of {len(tags.counts)} tags for each word of the first"
         return Recognition("tagged", data, reason)
     return Recognition("pairs", data, "two files aligned line by line")

@@ -16,6 +16,7 @@ SUFFIXES: dict[str, tuple[str, ...]] = {  # of the files of a format, plain or c
     "conll": (".conll", ".bio", ".iob", ".iob2"),
     "conllu": (".conllu",),
     "labelled-zip": (".zip",),
+    "labelled-folders": (".txt", ".text", ".md"),
     "squad": (".json",),
     "dictionary": (".dict",),
 }

@@ -36,6 +36,25 @@ def read_arrow(path: Path, options: ReadOptions) -> Iterator[Record]:
     return _read_table(path, options, _iterate_arrow)
 
 
+def read_objects(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a Parquet or Arrow file as objects, with the names of class labels."""
+    with needed_for(f"{path}: Parquet and Arrow are read by pyarrow"):
+        import pyarrow  # noqa: F401
+    with open_file(path) as file:
+        iterate = _iterate_parquet if file.read(4) == b"PAR1" else _iterate_arrow
+    columns: list[_Column] = []
+
+    def resolve(schema: Any) -> list[str]:
+        labels = _find_class_labels(schema)
+        columns.extend(_Column(name, (), labels.get(name, ())) for name in schema.names)
+        return list(schema.names)
+
+    with _explain_errors(path):
+        for batch in iterate(path, resolve):
+            values = [column.list_values(batch) for column in columns]
+            yield from (dict(zip(batch.schema.names, row, strict=True)) for row in zip(*values, strict=True))
+
+
 def list_datasets_files(folder: Path) -> tuple[Path, ...]:
     """The Arrow files of a folder that `Dataset.save_to_disk` wrote, in the order of its rows."""
     state = _load_json(folder / "state.json")

@@ -15,6 +15,7 @@ from headwise.data.readers.conllu import read_conllu, read_conllu_trees
 from headwise.data.readers.csv import read_csv
 from headwise.data.readers.geonames import read_geonames
 from headwise.data.readers.jsonl import read_jsonl
+from headwise.data.readers.labelled_folders import read_labelled_folders
 from headwise.data.readers.labelled_zip import read_labelled_zip
 from headwise.data.readers.squad import read_squad
 from headwise.data.readers.tsv import read_tsv
@@ -31,6 +32,7 @@ READERS: dict[str, Reader] = {
     "conllu": read_conllu,
     "conllu-trees": read_conllu_trees,
     "labelled-zip": read_labelled_zip,
+    "labelled-folders": read_labelled_folders,
     "codespell": read_codespell,
     "geonames": read_geonames,
 }
