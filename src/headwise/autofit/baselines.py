@@ -19,12 +19,16 @@ from headwise.autofit.bag_of_words import (
 )
 from headwise.data.corpora import load_corpus
 from headwise.data.texts import Pair
+from headwise.evaluate.average_precision import average_precision
 from headwise.evaluate.score import Score
 from headwise.experiment.config import Experiment
 from headwise.inference.trained_model import TrainedModel
 from headwise.models.ngram import NgramConfig
 from headwise.tasks.base import Evaluation
+from headwise.tasks.caption import stack_pixels
+from headwise.tasks.detect import Detect
 from headwise.text.paired import SEPARATOR
+from headwise.vision.boxes import Boxes, Detections
 from headwise.vision.config import ImagesConfig
 from headwise.vision.corpora import load_images
 from headwise.vision.images import Images
@@ -127,7 +131,7 @@ def copy_nearest_image(train: Images, pixels: np.ndarray) -> list[str]:
 
 def _shrink(pixels: np.ndarray) -> np.ndarray:
     """Images (N, C, H, W) averaged to at most `SIDE` pixels a side, as rows of floats."""
-    images = torch.from_numpy(np.ascontiguousarray(pixels)).float()
+    images = torch.from_numpy(np.asarray(pixels, np.float32))  # a copy: a mapped file is read-only
     small = torch.nn.functional.adaptive_avg_pool2d(images, (min(SIDE, images.shape[2]), min(SIDE, images.shape[3])))
     return small.flatten(1).numpy()
 
@@ -146,6 +150,7 @@ IMAGE_BASELINES: dict[str, PredictImages] = {
     "nearest neighbour": copy_nearest_image,
 }
 NGRAM = "n-gram"  # a language model of its own: Kneser-Ney on the same tokens
+MEAN_BOXES = "mean boxes"
 
 
 def score_baselines(trained: TrainedModel, evaluation: Evaluation) -> list[BaselineResult]:
@@ -158,11 +163,28 @@ def score_baselines(trained: TrainedModel, evaluation: Evaluation) -> list[Basel
         return [BaselineResult(NGRAM, score_ngram(trained))]
     if isinstance(experiment.data, ImagesConfig):
         train, test = load_images(experiment.data).train, task.load_test_pairs(experiment.data)
-        outputs = {name: IMAGE_BASELINES[name](train, test.pixels) for name in names}
+        if isinstance(task, Detect):
+            return [BaselineResult(MEAN_BOXES, score_mean_boxes(train, test, task.config.sides))]
+        pixels = test.pixels if isinstance(test, Images) else stack_pixels(evaluation.sources)
+        outputs = {name: IMAGE_BASELINES[name](train, pixels) for name in names}
     else:
         pairs = list(load_corpus(experiment.data.replace(one_to_one=experiment.task.one_to_one)).train)
         outputs = {name: TEXT_BASELINES[name](pairs, evaluation.sources) for name in names}
     return [BaselineResult(name, task.score_outputs(texts, evaluation.references)) for name, texts in outputs.items()]
+
+
+def score_mean_boxes(train: Images[Boxes], test: Images[Boxes], sides: tuple[float, float]) -> list[Score]:
+    """Average precision of the mean box of each class in every image, scored by how frequent the class is."""
+    corners: dict[str, list[np.ndarray]] = defaultdict(list)
+    for boxes in train.targets:
+        for label, corner in zip(boxes.labels, boxes.corners, strict=True):
+            corners[label].append(corner)
+    total = sum(map(len, corners.values()))
+    labels = sorted(corners, key=lambda label: -len(corners[label]))
+    means = np.array([np.mean(corners[label], axis=0) for label in labels]).reshape(-1, 4)
+    scores = np.array([len(corners[label]) / max(total, 1) for label in labels])
+    detections = [Detections(means, tuple(labels), scores)] * len(test)
+    return average_precision(detections, test.targets, resamples=200, sides=sides)
 
 
 def score_ngram(trained: TrainedModel, order: int = 5) -> list[Score]:

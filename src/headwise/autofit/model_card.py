@@ -180,7 +180,7 @@ def _find_example(trained: TrainedModel, evaluation: Evaluation) -> str:
     if trained.experiment.task.reads == "images":
         return f" {shlex.quote(str(evaluation.sources[0]))}" if evaluation.sources else ""
     if evaluation.sources:
-        return f" {shlex.quote(evaluation.sources[0])}"
+        return f" {shlex.quote(min(evaluation.sources[:200], key=len))}"
     return ' "The"' if trained.experiment.task.unpaired else ""
 
 

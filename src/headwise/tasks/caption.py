@@ -160,6 +160,7 @@ class CaptionConfig(TransduceConfig):
     command = "caption"
     reads = "images"
     fits = "captions"
+    baselines = ("nearest neighbour",)
     kind: Literal["caption"] = "caption"  # type: ignore[assignment]
     score: Literal["bleu", "ser", "wer", "rouge"] = "bleu"
     prefix_lm: Literal[False] = False  # the source is no text

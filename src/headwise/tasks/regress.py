@@ -40,7 +40,13 @@ class Regress(TextTask["RegressConfig", SequenceClassifier]):
         return prepare_labelled(data, tokeniser)
 
     def build(self, model: ModelConfig) -> SequenceClassifier:
-        return model.build(self.tokenisers.source.size, 1, self.config.shape)
+        """The model, whose first output is the mean of the labels: otherwise the first epochs only learn it."""
+        built: SequenceClassifier = model.build(self.tokenisers.source.size, 1, self.config.shape)
+        bias = getattr(built.head, "bias", None)
+        if isinstance(bias, Tensor) and len(self.label_values) > UNK + 1:
+            with torch.no_grad():
+                bias.fill_(float(self.label_values[UNK + 1 :].mean()))
+        return built
 
     @property
     def checkpoint_metric(self) -> Metric:
