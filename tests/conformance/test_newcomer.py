@@ -224,7 +224,7 @@ def test_a_part_that_does_not_do_what_it_declares_is_caught(mutant: type[Part], 
 class MixesConfig(PartConfig):
     kind: str = "mixes"
 
-    def build(self, site: BuildContext) -> Part:
+    def build(self, build_ctx: BuildContext) -> Part:
         return MixesDocuments()
 
 
@@ -239,7 +239,7 @@ def test_a_config_that_can_be_built_nowhere_says_why() -> None:
     class Refuses(PartConfig):
         kind: str = "refuses"
 
-        def build(self, site: BuildContext) -> Part:
+        def build(self, build_ctx: BuildContext) -> Part:
             raise UserError("refuses: has no place here")
 
     with pytest.raises(AssertionError, match="Refuses cannot be built: refuses: has no place here"):

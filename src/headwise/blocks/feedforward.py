@@ -132,7 +132,9 @@ class MlpConfig(PartConfig):
     activation: Activation | Literal[""] = ""
     chunk: int = Field(0, ge=0)  # tokens computed at once, for less memory; 0: all
 
-    def build(self, site: BuildContext) -> nn.Module:
-        hidden = self.hidden or round(self.expand * site.width) or site.hidden
-        activation = self.activation or site.activation
-        return FeedForward(site.width, hidden, activation, site.mlp_bias, site.hidden_dropout, self.chunk)
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        hidden = self.hidden or round(self.expand * build_ctx.width) or build_ctx.hidden
+        activation = self.activation or build_ctx.activation
+        return FeedForward(
+            build_ctx.width, hidden, activation, build_ctx.mlp_bias, build_ctx.hidden_dropout, self.chunk
+        )

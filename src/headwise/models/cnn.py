@@ -69,8 +69,8 @@ class CnnConfig(ImageFields, ModelConfig):
 
     def _mixer_layers(self, width: int) -> list[nn.Module]:
         """One layer for each mixer."""
-        site = BuildContext(width=width, heads=self.heads, hidden=4 * width)
-        return [PreNorm([part.build(site)], nn.Identity) for part in self.mixers]
+        build_ctx = BuildContext(width=width, heads=self.heads, hidden=4 * width)
+        return [PreNorm([part.build(build_ctx)], nn.Identity) for part in self.mixers]
 
 
 SIZES: dict[str, dict[str, Any]] = {

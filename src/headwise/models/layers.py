@@ -166,17 +166,17 @@ def build_stack(
     stack: StackConfig,
     causal: bool = False,
     memory: bool = False,
-    site: BuildContext | None = None,
+    build_ctx: BuildContext | None = None,
     make_add: Callable[[int, int], MakeAdd] | None = None,
 ) -> Stack:
-    """Build a stack. `site` and `make_add(layer, depth)` replace the build context and residual adds of the config."""
-    site = site or build_context(config, causal, memory)
+    """Build a stack. `build_ctx` and `make_add(layer, depth)` replace those of the config."""
+    build_ctx = build_ctx or build_context(config, causal, memory)
     pattern = stack.layers or config.pattern(memory)
     layer_parts = [pattern[i % len(pattern)] for i in range(stack.count_layers(len(pattern)))]
     wiring = config.wiring.build()
     layers = [
         wiring(
-            [part.build(site) for part in parts],
+            [part.build(build_ctx) for part in parts],
             lambda: config.norm.build(config.width),
             make_add(number, len(layer_parts)) if make_add else build_residual_add(config, number, len(layer_parts)),
         )
@@ -190,7 +190,7 @@ def build_stack(
 
 def build_context(config: LayerFields, causal: bool = False, memory: bool = False) -> BuildContext:
     """The build context that parts of a stack get: sizes, defaults, and the score mods of its positions."""
-    site = BuildContext(
+    build_ctx = BuildContext(
         width=config.width,
         heads=config.heads,
         hidden=config.hidden or 4 * config.width,
@@ -205,7 +205,7 @@ def build_context(config: LayerFields, causal: bool = False, memory: bool = Fals
         attention_bias=config.attention_bias,
         mlp_bias=config.mlp_bias,
     )
-    return replace(site, build_score_mods=config.positions.make_score_mod_builder(site))
+    return replace(build_ctx, build_score_mods=config.positions.make_score_mod_builder(build_ctx))
 
 
 def build_residual_add(config: LayerFields, number: int = 0, depth: int = 1) -> MakeAdd:

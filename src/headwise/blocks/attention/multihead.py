@@ -374,61 +374,63 @@ class AttentionConfig(PartConfig):
     score_mods: tuple[AnyScoreMod, ...] = ()
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
 
-    def build(self, site: BuildContext) -> nn.Module:
-        output_bias = site.attention_bias and self.out_bias
-        site = replace(site, attention_bias=site.attention_bias and self.qkv_bias)
-        heads = self.heads or site.heads
-        head_width = self.head_width or site.head_width
-        if not head_width and site.width % heads:
-            raise UserError(f"heads: a width of {site.width} cannot be divided among {heads} heads; choose a divisor")
-        head_width = head_width or site.width // heads
-        score_mods = tuple(mod.build(replace(site, heads=heads), head_width) for mod in self.score_mods)
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        output_bias = build_ctx.attention_bias and self.out_bias
+        build_ctx = replace(build_ctx, attention_bias=build_ctx.attention_bias and self.qkv_bias)
+        heads = self.heads or build_ctx.heads
+        head_width = self.head_width or build_ctx.head_width
+        if not head_width and build_ctx.width % heads:
+            raise UserError(
+                f"heads: a width of {build_ctx.width} cannot be divided among {heads} heads; choose a divisor"
+            )
+        head_width = head_width or build_ctx.width // heads
+        score_mods = tuple(mod.build(replace(build_ctx, heads=heads), head_width) for mod in self.score_mods)
         qkv: QKVProjection
         if self.attend_to == "memory":
-            if not site.memory_width:
+            if not build_ctx.memory_width:
                 raise UserError("attend_to: there is no memory in this stack; use attend_to = 'self'")
-            qkv = CrossProjection(site.width, heads, head_width, site.attention_bias, site.memory_width)
+            qkv = CrossProjection(build_ctx.width, heads, head_width, build_ctx.attention_bias, build_ctx.memory_width)
         else:
-            qkv = self._build_self_projection(site, heads, head_width)
-            score_mods += site.build_score_mods(heads, head_width) + ((Causal(),) if site.causal else ())
+            qkv = self._build_self_projection(build_ctx, heads, head_width)
+            score_mods += build_ctx.build_score_mods(heads, head_width) + ((Causal(),) if build_ctx.causal else ())
         score = self.score.build(head_width, head_width, heads)
         # Last, so that models whose score reads queries and keys draw their weights in the same order as ever.
         if (reads := find_operands_read(score, score_mods)) < QUERIES_AND_KEYS:
-            qkv = self._build_selected_projections(site, heads, head_width, reads)
+            qkv = self._build_selected_projections(build_ctx, heads, head_width, reads)
         return Attention(
-            site.width,
+            build_ctx.width,
             heads,
             qkv=qkv,
             head_width=head_width,
             score=score,
             score_mods=score_mods,
             kernel=self.kernel,
-            dropout=site.attention_dropout,
+            dropout=build_ctx.attention_dropout,
             bias=output_bias,
         )
 
-    def _build_self_projection(self, site: BuildContext, heads: int, head_width: int) -> QKVProjection:
+    def _build_self_projection(self, build_ctx: BuildContext, heads: int, head_width: int) -> QKVProjection:
         from headwise.blocks.attention.projections import build_self_projection  # which subclasses SelfProjection
 
         return build_self_projection(
-            site.width,
+            build_ctx.width,
             heads,
             head_width,
-            site.attention_bias,
-            key_value_heads=self.key_value_heads or site.key_value_heads or heads,
+            build_ctx.attention_bias,
+            key_value_heads=self.key_value_heads or build_ctx.key_value_heads or heads,
             memory_length=self.memory_length,
             key_bias=self.key_bias,
         )
 
     def _build_selected_projections(
-        self, site: BuildContext, heads: int, head_width: int, reads: frozenset[str]
+        self, build_ctx: BuildContext, heads: int, head_width: int, reads: frozenset[str]
     ) -> QKVProjection:
         """The projections for a score that does not compare queries with keys."""
         from headwise.blocks.attention.projections import SelectedProjections  # which subclasses SelfProjection
 
-        shape, bias = (site.width, heads, head_width), site.attention_bias
+        shape, bias = (build_ctx.width, heads, head_width), build_ctx.attention_bias
         if self.attend_to == "memory":
-            return CrossProjection(*shape, bias, site.memory_width, reads=reads)
+            return CrossProjection(*shape, bias, build_ctx.memory_width, reads=reads)
         if self.memory_length:
             raise UserError("memory_length and score: one attention cannot have both; leave one out")
-        return SelectedProjections(*shape, bias, self.key_value_heads or site.key_value_heads or heads, reads)
+        return SelectedProjections(*shape, bias, self.key_value_heads or build_ctx.key_value_heads or heads, reads)

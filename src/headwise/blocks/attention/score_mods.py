@@ -269,11 +269,11 @@ class ApproximateMap:
 class ScoreModConfig(PositionConfig):
     """A score mod: usable in one attention (`score_mods`) or, as positions, in all of a stack."""
 
-    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
+    def build(self, build_ctx: BuildContext, head_width: int) -> ScoreMod:
         raise TypeError(f"{type(self).__name__} has no build method")
 
-    def make_score_mod_builder(self, site: BuildContext) -> ScoreModBuilder:
-        return lambda heads, head_width: (self.build(replace(site, heads=heads), head_width),)
+    def make_score_mod_builder(self, build_ctx: BuildContext) -> ScoreModBuilder:
+        return lambda heads, head_width: (self.build(replace(build_ctx, heads=heads), head_width),)
 
 
 class Causal(ScoreMod):
@@ -362,7 +362,7 @@ class WindowConfig(ScoreModConfig):
     left: int = Field(16, ge=0)
     right: int = Field(16, ge=0)
 
-    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
+    def build(self, build_ctx: BuildContext, head_width: int) -> ScoreMod:
         return Window(self.left, self.right)
 
 
@@ -372,5 +372,5 @@ class SoftCapConfig(ScoreModConfig):
     kind: Literal["softcap"] = "softcap"
     cap: float = Field(50.0, gt=0)
 
-    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
+    def build(self, build_ctx: BuildContext, head_width: int) -> ScoreMod:
         return SoftCap(self.cap)

@@ -269,11 +269,11 @@ class LshConfig(QKVMixerConfig):
             raise ValueError("must be a power of two (2, 4, 8, 16, ...), or 0 for a number that depends on the length")
         return buckets
 
-    def build(self, site: BuildContext) -> nn.Module:
+    def build(self, build_ctx: BuildContext) -> nn.Module:
         if self.shortcuts:
-            site.refuse_causal("lsh with shortcuts")
+            build_ctx.refuse_causal("lsh with shortcuts")
         return LSHAttention(
-            **self.resolve_arguments(site),
+            **self.resolve_arguments(build_ctx),
             chunk=self.chunk,
             rounds=self.rounds,
             buckets=self.buckets,

@@ -129,6 +129,6 @@ class NonLocalConfig(PartConfig):
     inner: int = Field(0, ge=0)  # 0: half the width
     pool: int = Field(2, ge=1)
 
-    def build(self, site: BuildContext) -> nn.Module:
-        site.refuse_causal(self.kind)
-        return NonLocal(site.width, self.inner, self.form, self.pool)
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        build_ctx.refuse_causal(self.kind)
+        return NonLocal(build_ctx.width, self.inner, self.form, self.pool)

@@ -29,7 +29,7 @@ class PositionConfig(Config):
         """The position embedding of patches on a grid, with class tokens before them."""
         return SequencePositions(self.build_positions(width))
 
-    def make_score_mod_builder(self, site: BuildContext) -> ScoreModBuilder:
+    def make_score_mod_builder(self, build_ctx: BuildContext) -> ScoreModBuilder:
         """The function that builds the score mods of a self-attention; a stack calls it for each layer."""
         return build_no_score_mods
 

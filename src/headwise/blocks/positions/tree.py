@@ -124,7 +124,7 @@ class TreeConfig(PositionConfig):
         embedding.absolute = FusedTreePositions(width) if self.absolute else SentencePositions(width)
         return embedding
 
-    def make_score_mod_builder(self, site: BuildContext) -> ScoreModBuilder:
-        if site.causal:
+    def make_score_mod_builder(self, build_ctx: BuildContext) -> ScoreModBuilder:
+        if build_ctx.causal:
             raise UserError("positions: 'tree' needs the whole sentence; use it in an encoder")
         return lambda heads, head_width: (TreeRelations(head_width, self.max_distance),) if self.relative else ()
