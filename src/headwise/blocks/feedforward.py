@@ -12,9 +12,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from headwise.blocks.decode_step import Function, Step, calls, to_function
 from headwise.blocks.part import BuildContext, PartConfig
 from headwise.blocks.residual import make_dropout
-from headwise.blocks.step import Function, Step, calls, inline
 from headwise.blocks.stream import Context, Part, Properties, Stream
 
 ActivationFunction = Callable[[Tensor], Tensor]
@@ -110,8 +110,8 @@ class FeedForward(Part):
         return torch.cat([run(chunk, *layers) for chunk in chunks], dim=1)
 
     @calls("feed_forward")
-    def stepper(self, ctx: Context) -> Step:
-        inner, drop, outer = inline(self.inner), inline(self.drop), inline(self.outer)
+    def build_decode_step(self, ctx: Context) -> Step:
+        inner, drop, outer = to_function(self.inner), to_function(self.drop), to_function(self.outer)
         return lambda x, at: self.feed_forward(x, inner, drop, outer)
 
     def feed_forward(self, x: Tensor, inner: Function, drop: Function, outer: Function) -> Tensor:

@@ -146,7 +146,7 @@ class Experiment(Config):
 
     @model_validator(mode="after")
     def _check_consistent(self) -> Experiment:
-        if self.task.shape not in self.model.tasks:
+        if self.task.model_task not in self.model.tasks:
             tasks = ", ".join(self.model.tasks)
             raise Problems([(("task",), f"the model '{self.model.kind}' cannot {self.task.kind}, it can {tasks}")])
         if self.task.reads != self.data.kind:

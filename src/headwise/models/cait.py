@@ -75,12 +75,12 @@ class CaitConfig(OneStackFields, ImageFields, ModelConfig):
         return ImageEncoder(stem, concatenate_stacks(stack, class_stage))
 
     def init_weights(self, model: nn.Module) -> None:
-        init_truncated_normal(model, self.outer)
+        init_truncated_normal(model, self.output_width)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         self.resolve_task(task)
         tokens = range(self.class_tokens)
-        heads = [ImageHead(TakeClassToken(number), nn.Linear(self.outer, outputs or 1000)) for number in tokens]
+        heads = [ImageHead(TakeClassToken(number), nn.Linear(self.output_width, outputs or 1000)) for number in tokens]
         model = ImageClassifier(self.encoder(), heads)
         self.init_weights(model)
         return model

@@ -77,12 +77,12 @@ class DetrConfig(OneStackFields, ImageFields, ModelConfig):
 
     def encoder(self) -> PaddedEncoder:
         features = self.backbone.with_image_size(*self.image, self.channels)
-        stem = BackboneStem(features.encoder(), features.outer, self.width)
+        stem = BackboneStem(features.encoder(), features.output_width, self.width)
         return PaddedEncoder(stem, build_stack(self, self.stack, build_ctx=self._build_context(memory=False)))
 
     def build_object_decoder(self) -> Stack:
         """The decoder over object queries; it ends with a norm for every wiring."""
-        if self.outer != self.width:
+        if self.output_width != self.width:
             raise UserError("wiring: object queries cannot end in the two halves of reversible layers; use pre or post")
         stack = build_stack(self, self.decoder, memory=True, build_ctx=self._build_context(memory=True))
         stack.final = self.norm.build(self.width)

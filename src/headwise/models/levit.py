@@ -67,7 +67,7 @@ class LevitConfig(ImageFields, ModelConfig):
         return self
 
     @property
-    def outer(self) -> int:
+    def output_width(self) -> int:
         return self.widths[-1]
 
     def grids(self) -> list[tuple[int, int]]:
@@ -77,11 +77,13 @@ class LevitConfig(ImageFields, ModelConfig):
         return [(ceil(rows / step), ceil(columns / step)) for step in steps]
 
     def init_weights(self, model: nn.Module) -> None:
-        init_truncated_normal(model, self.outer)
+        init_truncated_normal(model, self.output_width)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         self.resolve_task(task)
-        heads = [ImageHead(Pool("mean"), NormLinear(self.outer, outputs or 1000)) for _ in range(self.class_heads)]
+        heads = [
+            ImageHead(Pool("mean"), NormLinear(self.output_width, outputs or 1000)) for _ in range(self.class_heads)
+        ]
         model = ImageClassifier(self.encoder(), heads)
         self.init_weights(model)
         return model

@@ -91,10 +91,10 @@ class PerceiverFields(LayerFields):
             self.build_layer(build_ctx, layer_parts)
             for layer_parts in [(cross_attention, self.feedforward)] * cross_layers + parts
         ]
-        order: list[int] = []
+        layer_numbers: list[int] = []
         for repeat in range(self.repeats):
-            order += [min(repeat, 1)] * (repeat < cross_attends) + list(range(cross_layers, len(layers)))
-        return Stack(layers, order=order)
+            layer_numbers += [min(repeat, 1)] * (repeat < cross_attends) + list(range(cross_layers, len(layers)))
+        return Stack(layers, layer_numbers=layer_numbers)
 
     def build_layer(self, build_ctx: BuildContext, parts: Parts) -> Any:
         """Build one layer. Its drop_path rate does not depend on depth, as layers are used at several."""
@@ -152,7 +152,7 @@ class PerceiverConfig(PerceiverFields, TextFields, ModelConfig):
     def _build_embedding(self, table: nn.Embedding) -> Embedding:
         self.check_positions("learned or sinusoid")
         embedding = build_embedding(self, table)
-        embedding.widen = nn.Identity()  # cross-attention takes inputs of embedding_width
+        embedding.projection = nn.Identity()  # cross-attention takes inputs of embedding_width
         return embedding
 
     def _build_encoder(self, embedding: Embedding, pooled: bool) -> LatentEncoder:

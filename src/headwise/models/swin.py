@@ -82,7 +82,7 @@ class SwinFields(ImageFields):
         return self
 
     @property
-    def outer(self) -> int:
+    def output_width(self) -> int:
         return self.width * 2 ** (len(self.depths) - 1)
 
     def grid(self, patch: int) -> tuple[int, int]:
@@ -94,7 +94,7 @@ class SwinFields(ImageFields):
         patches = PatchEmbedding(self.channels, self.width, self.patch, pad=True)
         positions = self.positions.build_grid_positions(self.width, self.grid(self.patch), 0)
         stem = ImageStem(patches, self.width, 0, positions, self.dropout, self.norm.build(self.width))
-        final = self.wiring.build().build_final_norm(lambda: self.norm.build(self.outer))
+        final = self.wiring.build().build_final_norm(lambda: self.norm.build(self.output_width))
         return ImageEncoder(stem, Stack([self.build_stage(number) for number in range(len(self.depths))], final))
 
     def build_stage(self, number: int) -> Stack:
@@ -142,12 +142,12 @@ class SwinFields(ImageFields):
 
     def build_classifier(self, outputs: int) -> ImageClassifier:
         """The encoder with a linear layer on the mean of its outputs."""
-        model = ImageClassifier(self.encoder(), [ImageHead(Pool("mean"), nn.Linear(self.outer, outputs))])
+        model = ImageClassifier(self.encoder(), [ImageHead(Pool("mean"), nn.Linear(self.output_width, outputs))])
         self.init_weights(model)
         return model
 
     def init_weights(self, model: nn.Module) -> None:
-        init_truncated_normal(model, self.outer)
+        init_truncated_normal(model, self.output_width)
         for layer in model.modules():
             if isinstance(layer, ResPostNorm):  # layers start as the identity, as in the released code
                 for norm in layer.norms:

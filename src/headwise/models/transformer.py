@@ -22,18 +22,18 @@ from headwise.models.layers import TwoStackFields, build_stack
 class TransformerConfig(TwoStackFields, TextFields, ModelConfig):
     tasks = ("transduce", "language-model", "masked", "tag", "classify", "answer")
     kind: Literal["transformer"] = "transformer"
-    opening_id: int = Field(0, ge=0)  # id that the encoder reads before every text, such as a language's; 0: none
+    encoder_prefix_id: int = Field(0, ge=0)  # id that is put before every source, such as a language's; 0: none
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         parts = build_text_parts(
             self,
             encoder=lambda embedding: Encoder(
-                embedding, build_stack(self, self.encoder), opening=self.opening_id or None
+                embedding, build_stack(self, self.encoder), prefix_id=self.encoder_prefix_id or None
             ),
             decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
-        init_xavier(model, self.width, self.outer)
+        init_xavier(model, self.width, self.output_width)
         return model
 
 

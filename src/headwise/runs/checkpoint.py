@@ -1,4 +1,4 @@
-"""Checkpoints: a folder of safetensors with a manifest, saved atomically and verified when read.
+"""Checkpoints: a folder of safetensors with a manifest of SHA-256 hashes, saved atomically and verified when read.
 
     save           model, optimizer, ema and carried tensors, the loop's state; then `last`, `best` and pruning
     load_latest    the newest intact checkpoint; damaged ones are skipped with a warning
@@ -61,7 +61,10 @@ class NonFinite(UserError):
 
 
 def save(run: Run, checkpoint: Checkpoint, keep: int = 3) -> Path:
-    """Write a checkpoint atomically; older ones are pruned only afterwards. Raises NonFinite before it writes."""
+    """Save a checkpoint: safetensors, state.json, and a manifest with the SHA-256 of each file (`runs/manifest.py`).
+
+    The folder appears atomically, and older checkpoints are pruned only afterwards. Raises NonFinite before it writes.
+    """
     check_finite(checkpoint)
     target = run.checkpoint_path(checkpoint.step)
     with atomic_folder(target, run.stage) as temporary:

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from headwise.blocks.heads import Loss
+from headwise.blocks.losses import Loss
 from headwise.models.detector import Detections
 from headwise.vision.boxes import Boxes, giou, to_centred, to_corners
 

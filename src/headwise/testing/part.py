@@ -123,12 +123,12 @@ class Trial:
         outputs_needed: int | None = None,
         prefill: bool = False,
     ) -> Tensor:
-        """The part's outputs. In a decoder the causal mask hides the padding (`Stream.hidden_keep`), but not that of
+        """The part's outputs. In a decoder the causal mask hides the padding (`Stream.decoder_keep`), but not that of
         prompts (`prefill`), after which tokens follow."""
         shown, hidden = (None, keep) if self.in_decoder and not prefill else (keep, None)
         stream = Stream.of(x, shown, start)
         pos = stream.pos if pos is None else pos
-        stream = replace(stream, pos=pos, segment=segment, grid=self.grid, hidden_keep=hidden)
+        stream = replace(stream, pos=pos, segment=segment, grid=self.grid, decoder_keep=hidden)
         memories = {"encoder": memory if memory is not None else self.memory(len(x))}
         ctx = Context(memories, cache, outputs_needed=outputs_needed)
         return self.part(stream, ctx)

@@ -66,10 +66,11 @@ class Learner:
             total = sum((loss.count * aux for aux in recorded.list_values("aux")), start=loss.total)
             total.backward()
             sums += torch.stack([part.detach().float() for part in (total, loss.nll, loss.count)])
-            loads = merge_loads(loads, recorded.values.get("load", {}))
+            if layer_loads := recorded.values.get("load"):  # of a model with experts
+                loads = merge_loads(loads, layer_loads)
             tokens += batch.tokens
         self.rate = self.schedule(step, progress)
-        norm = optim.update(self.optimizer, sums[2], self.rate, self.clip)
+        norm = optim.clip_and_step(self.optimizer, sums[2], self.rate, self.clip)
         self.ema.update(step)
         self.sums += sums.where(norm.isfinite(), 0.0)
         self.tokens += tokens

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.attention.multihead import SelfProjection
 from headwise.blocks.attention.score_mods import BASE_MASKS, ApproximateMap, AttentionInputs, AttentionLayout, ScoreMod
-from headwise.blocks.heads import get_matmul_dtype
+from headwise.blocks.losses import get_matmul_dtype
 from headwise.blocks.mixers.lsh_kernel import PAD_BUCKET, LSHAttentionFunction, SortedChunks, compute_map
 from headwise.blocks.mixers.qkv_mixer import QKVMixer, QKVMixerConfig
 from headwise.blocks.part import BuildContext

@@ -196,7 +196,7 @@ class GlobalTokenStack(Stack):
     """A stack with learned global tokens before every text (BigBird-ETC's), which its outputs leave out."""
 
     def __init__(self, stack: Stack, tokens: nn.Embedding):
-        super().__init__(list(stack.layers), stack.final, stack.order)
+        super().__init__(list(stack.layers), stack.final, stack.layer_numbers)
         self.tokens = tokens
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:

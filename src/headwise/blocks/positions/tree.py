@@ -119,8 +119,8 @@ class TreeConfig(PositionConfig):
 
     def build_embedding(self, table: nn.Embedding, width: int, **settings: Any) -> Embedding:
         embedding = TreeEmbedding(table, NoPositions(), **settings)
-        widen = settings.get("widen")
-        width = widen.out_features if widen is not None else width  # positions are added after it
+        projection = settings.get("projection")
+        width = projection.out_features if projection is not None else width  # positions are added after it
         embedding.absolute = FusedTreePositions(width) if self.absolute else SentencePositions(width)
         return embedding
 
