@@ -65,8 +65,8 @@ Activation = Literal[
 
 
 class FeedForward(Part):
-    """The feed-forward network: W_out act(W_in x + b) + b, at every position alone; gated kinds take act(W1 x) * (W2 x)
-    instead.
+    """The feed-forward network: W_out act(W_in x + b) + b, at every position alone; SwiGLU and other gated linear units
+    take act(W1 x) * (W2 x) instead of act(W_in x).
 
     With `chunk`, only so many tokens are computed at once, with activation checkpointing: the backward pass computes
     their hidden channels again instead of storing them (Kitaev et al. 2020, section 3).

@@ -179,7 +179,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return parse_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"{path}: there is no such file") from None
+        raise UserError(f"{path}: there is no such file; check the path, or copy one of experiments/*.toml") from None
     except IsADirectoryError:
         raise UserError(f"{path}: is a folder, not an experiment file") from None
     except OSError as error:

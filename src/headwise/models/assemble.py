@@ -58,7 +58,7 @@ class TextFields(LayerFields):
 
 
 def build_embedding(config: TextFields, table: nn.Embedding) -> Embedding:
-    """Token embedding with positions, token types, norm, dropout and, if factorised, the projection to the width."""
+    """Token embedding with positions, token types, norm, dropout and, of a factorised embedding, the projection."""
     width = config.embedding_width or config.width
     return config.positions.build_embedding(
         table,

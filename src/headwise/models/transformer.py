@@ -3,6 +3,13 @@
 Post-norm encoder and decoder, sinusoidal positions, one embedding table tied three ways, ReLU feed-forward, dropout on
 each sublayer's output and on embedding + position. As in the reference stacks of torch.nn and Marian, attention
 projections have biases: 63,082,496 parameters for the base size with 37,000 tokens, where the paper says 65 million.
+
+From token ids to logits:
+    models/encoder_decoder.py   EncoderDecoder.forward: the encoder reads the source, the decoder predicts the target
+    blocks/stack.py             Encoder, Decoder: Embedding (blocks/positions/absolute.py), then a Stack of layers
+    blocks/residual.py          PostNorm: each sublayer with its residual add, dropout and layer normalisation
+    blocks/attention/           multihead.py:Attention, with score_mods.py (scale, masks) and kernels.py (softmax)
+    blocks/feedforward.py       FeedForward; blocks/heads.py:VocabularyHead turns vectors into logits
 """
 
 from __future__ import annotations

@@ -159,8 +159,8 @@ def load_weights(run: Run, which: str = "best") -> dict[str, Tensor]:
 
 
 def average_checkpoints(run: Run, count: int) -> dict[str, Tensor]:
-    """Checkpoint averaging: the mean of the weights of the last `count` checkpoints ("Attention is all you need",
-    6.1)."""
+    """Checkpoint averaging, a weight averaging over time: the mean of the last `count` checkpoints ("Attention is all
+    you need", 6.1)."""
     steps = ([step for step in run.steps() if step] or run.steps())[-count:]  # step 0 holds the initial weights
     if not steps:
         raise UserError(f"{run.path} has no checkpoint yet; train it first")

@@ -40,6 +40,7 @@ def check_part(
     *,
     length: int = 7,
     grid: tuple[int, int] | None = None,
+    unidirectional: bool = False,
 ) -> None:
     """Check each property that a part declares, both ways: a claim must hold, a denial must be seen to fail.
 
@@ -48,19 +49,20 @@ def check_part(
     least 4, is the number of tokens of most checks. With `grid`, (rows, columns), the tokens are patches of an image:
     padding, packing, decoding and other lengths are not checked. Outputs of a part that is not `exact` cannot be
     compared: only that denial is checked. Decoding states (`joins`, `ragged`, `unbounded`) are checked if the part is
-    `steppable`.
+    `steppable`. A config that builds a causal part for an encoder, too, where tokens are to see later ones, is wrong,
+    unless it is `unidirectional` on purpose, as a recurrent network may be.
 
     Raises an AssertionError that names every wrong claim and denial, and by how much it is violated.
     """
     torch.manual_seed(0)
-    trials = list(_trials(part, build_ctx, length if grid is None else grid[0] * grid[1], grid))
+    trials = list(_trials(part, build_ctx, length if grid is None else grid[0] * grid[1], grid, unidirectional))
     problems = [problem for trial in trials for problem in trial.problems()]
     if problems:
         raise AssertionError("\n  ".join(("the part does not do what it declares:", *dict.fromkeys(problems))))
 
 
 def _trials(
-    part: Part | PartConfig, build_ctx: BuildContext, length: int, grid: tuple[int, int] | None
+    part: Part | PartConfig, build_ctx: BuildContext, length: int, grid: tuple[int, int] | None, unidirectional: bool
 ) -> Iterator[Trial]:
     """The part in an encoder, where its stream has a padding mask, and in a decoder."""
     if isinstance(part, Part):
@@ -77,7 +79,8 @@ def _trials(
             continue
         if not isinstance(built, Part):
             raise AssertionError(f"{type(part).__name__}.build gives {type(built).__name__}, which is no Part")
-        yield Trial(perturb_parameters(built), in_decoder, here, length, grid)
+        bidirectional = not in_decoder and not unidirectional
+        yield Trial(perturb_parameters(built), in_decoder, here, length, grid, bidirectional)
     if len(refusals) == 2 or (grid is not None and refusals):
         raise AssertionError(f"{type(part).__name__} cannot be built: {'; '.join(refusals)}")
 
@@ -91,6 +94,7 @@ class Trial:
     build_ctx: BuildContext
     length: int
     grid: tuple[int, int] | None = None
+    bidirectional: bool = False  # whether tokens that see earlier ones must see later ones, too
 
     @property
     def declared(self) -> Properties:
@@ -154,6 +158,8 @@ class Trial:
             yield f"{name}: by_token is claimed, but {violation}"
         if self.declared.exact and (violation := find_violation(check_outputs_needed, self)):
             yield f"{name}: {violation}"
+        if self.bidirectional and self.declared.causal and (violation := find_violation(check_bidirectional, self)):
+            yield f"{name}: {violation}"
 
 
 def find_violation(check: Check, trial: Trial) -> str:
@@ -187,6 +193,16 @@ def check_outputs_needed(trial: Trial) -> None:
 def check_causal(trial: Trial) -> None:
     """Outputs do not depend on later inputs."""
     assert_causal(trial.run, trial.draw(trial.rows))
+
+
+def check_bidirectional(trial: Trial) -> None:
+    """Outputs of a causal part depend on no earlier inputs either, as those of a feed-forward network."""
+    x = trial.draw(1).requires_grad_()
+    (gradient,) = torch.autograd.grad(trial.run(x)[:, -1].sum(), x)
+    assert not gradient[:, :-1].any(), (
+        "it is causal, but in an encoder tokens see later ones, too; mix in both directions where `build_ctx.causal` "
+        "is False, refuse an encoder with a UserError, or check it with unidirectional=True"
+    )
 
 
 @torch.no_grad()

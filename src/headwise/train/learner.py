@@ -15,7 +15,7 @@ from headwise.blocks.experts import ExpertLoad, merge_loads, summarise_loads
 from headwise.blocks.record import collect
 from headwise.blocks.stream import LayerPath
 from headwise.runs.checkpoint import Checkpoint, restore, unique_tensors
-from headwise.train import hardware, optim
+from headwise.train import hardware, optim, precision
 from headwise.train.config import TrainConfig
 from headwise.train.ema import Ema
 from headwise.train.optim import NO_SCALES
@@ -37,7 +37,7 @@ class Learner:
     ):
         self.task, self.seed, self.clip = task, seed, config.clip_norm
         self.device = hardware.prepare(config)
-        self.autocast = hardware.autocast(config.precision, self.device)
+        self.autocast = precision.autocast(config.precision, self.device)
         self.schedule = config.schedule.build()
         self.model = model.to(self.device)
         self.optimizer = config.optimizer.build(model, lr_scales)
