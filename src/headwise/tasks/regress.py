@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headwise.blocks.evaluation import get_device, inference_mode
-from headwise.blocks.heads import Loss
+from headwise.blocks.losses import Loss
 from headwise.data.collate import PairBatch
 from headwise.data.config import DataConfig
 from headwise.data.examples import Examples
@@ -41,7 +41,7 @@ class Regress(TextTask["RegressConfig", SequenceClassifier]):
 
     def build(self, model: ModelConfig) -> SequenceClassifier:
         """The model, whose first output is the mean of the labels: otherwise the first epochs only learn it."""
-        built: SequenceClassifier = model.build(self.tokenisers.source.size, 1, self.config.shape)
+        built: SequenceClassifier = model.build(self.tokenisers.source.size, 1, self.config.model_task)
         bias = getattr(built.head, "bias", None)
         if isinstance(bias, Tensor) and len(self.label_values) > UNK + 1:
             with torch.no_grad():
@@ -120,5 +120,5 @@ class RegressConfig(TaskConfig):
     command = "classify"
     fits = "numbers"
     baselines = ("mean", "bag of words (ridge)")
-    needs = "classify"
+    model_of = "classify"
     kind: Literal["regress"] = "regress"
