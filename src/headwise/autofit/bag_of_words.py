@@ -94,7 +94,7 @@ def fit_linear(features: Tensor, targets: Tensor, penalty: float = 1.0) -> tuple
         bias.grad = gradient.sum(0)
         return loss.detach() + penalty / (2 * count) * table.detach().square().sum()
 
-    optimizer.step(closure)  # type: ignore[no-untyped-call]
+    optimizer.step(closure)
     return table.detach(), bias.detach()
 
 

@@ -161,8 +161,8 @@ def find_header(rows: Sequence[Sequence[str]]) -> Header:
         return Header(False, True, "there is one row")
     first, body = [cell.strip() for cell in rows[0]], rows[1:]
     if any(not cell or is_number(cell) for cell in first) or len(set(first)) < len(first):
-        known = sum(map(is_known_name, first))
-        if not (known and all(not cell or is_known_name(cell) for cell in first)):
+        named = any(map(is_known_name, first)) and all(not cell or is_known_name(cell) for cell in first)
+        if not named:
             return Header(False, True, "the first row has numbers, blanks or repeated values")
     columns = [
         Column(number, [row[number] if number < len(row) else "" for row in body]) for number in range(len(first))

@@ -61,11 +61,10 @@ def _recognise_images(folder: Path, images: Sequence[Path], others: Sequence[Pat
     data: dict[str, Any] = {"kind": "images"}
     for path in others:
         if path.suffix.lower() == ".json" and _has_boxes(path):
-            root = _find_image_root(folder, images)
-            data |= {"format": "coco", "train": [str(path), str(root)]}
+            data |= {"format": "coco", "train": [str(path), str(_find_image_root(folder, images))]}
             return Recognition("boxes", data, f"images, and boxes in {path.name} (COCO's JSON)")
-        if path.suffix.lower() in (".tsv", ".txt") and (root := _find_captioned(path, folder, images)) is not None:
-            data |= {"format": "captions", "train": [str(path), str(root)]}
+        if path.suffix.lower() in (".tsv", ".txt") and (captioned := _find_captioned(path, folder, images)):
+            data |= {"format": "captions", "train": [str(path), str(captioned)]}
             return Recognition("captions", data, f"images, and a caption of each in {path.name}")
     root = folder / "train" if (folder / "train").is_dir() else folder
     classes = Counter(path.relative_to(root).parts[0] for path in images if _is_in_class(path, root))

@@ -112,9 +112,10 @@ def _is_quoted(filled: Sequence[str]) -> bool:
 def split_rows(lines: Sequence[str], separator: str, complete: bool = True) -> list[list[str]]:
     """The rows of a table, without the last one where it may go on; none if its quotes do not match."""
     rows: list[list[str]] = []
-    quoting = csv.QUOTE_NONE if separator == "\t" and not _is_quoted([line for line in lines if line.strip()]) else 0
+    if separator == "\t" and not _is_quoted([line for line in lines if line.strip()]):
+        return [line.split(separator) for line in lines if line.strip()]
     try:
-        reader = csv.reader((line + "\n" for line in lines), delimiter=separator, quoting=quoting, strict=True)
+        reader = csv.reader((line + "\n" for line in lines), delimiter=separator, strict=True)
         rows.extend(row for row in reader if row)
     except csv.Error as error:
         if "unexpected end" not in str(error) or complete:
