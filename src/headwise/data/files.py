@@ -54,12 +54,12 @@ def decode_lines(file: IO[bytes], name: str, path: Path | None = None) -> Iterat
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            if len(line) == MAX_LINE:
+            if len(line) >= MAX_LINE:
                 text = ""  # refused below: a character may be cut in two
             else:
                 how = suggest_iconv(path, "WINDOWS-1252") if path else "convert the file to UTF-8"
                 raise UserError(f"{name}, line {number}: not UTF-8 (byte {error.start + 1}); {how}") from None
-        if len(line) == MAX_LINE:
+        if len(line) >= MAX_LINE:
             raise UserError(f"{name}, line {number}: longer than {MAX_LINE // 2**20} MB; split the line")
         yield number, text
 
