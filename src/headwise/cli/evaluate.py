@@ -50,6 +50,7 @@ def evaluate(
         headwise evaluate runs/demo
         headwise evaluate runs/multi30k --beams 5 --language de --json
         headwise evaluate runs/mine --data held_out.tsv --show 10
+        headwise evaluate runs/reviews --data other_reviews.parquet
         headwise evaluate runs/multi30k --by-length lengths.svg
         headwise evaluate runs/ewt-lstm --confusion tags.svg
         headwise evaluate runs/shakespeare-lstm --data sonnets.txt

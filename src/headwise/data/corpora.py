@@ -139,15 +139,16 @@ def load_corpus(data: DataConfig) -> Corpus:
     files = tuple(path for part in parts for path in part.files)
     train, valid, test = parts
     in_memory = _fits_in_memory(train)
-    training: Iterable[Pair]
-    if data.valid and (data.test or not data.test_fraction):
-        training, held_out = list(train) if in_memory else train, [valid, test]
-    else:
+    sides: list[Iterable[Pair]] = [train, valid, test]
+    if not data.valid or (data.test_fraction and not data.test):
         split = _split_text(train, data) if _is_one_text(train) else _hold_out(train, data, in_memory)
-        training, held_out = split[0], [valid if data.valid else split[1], test if data.test else split[2]]
+        sides = [split[0], valid if data.valid else split[1], test if data.test else split[2]]
+    elif in_memory:
+        sides[0] = list(train)
     if data.prefix:
-        training, *held_out = (PrefixedPairs(part, data.prefix) for part in (training, *held_out))
-    return Corpus(training, *(list(join_pieces(part)) for part in held_out), files, data.unpaired)
+        sides = [PrefixedPairs(side, data.prefix) for side in sides]
+    held_out = [list(join_pieces(side)) for side in sides[1:]]
+    return Corpus(sides[0], held_out[0], held_out[1], files, data.unpaired)
 
 
 def open_training_pairs(data: TextDataConfig) -> Pairs:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from glob import glob
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -15,6 +16,7 @@ from headwise.data.encodings import convert_to_utf8, suggest_iconv
 from headwise.errors import UserError
 
 TEXT_SUFFIXES = (".txt", ".jsonl")  # of the files that a folder of texts stands for, plain or compressed
+BLOCK = 2**18  # bytes read at a time
 MAX_LINE = 2**26  # bytes: a small archive can unpack to a line that fills the memory
 
 
@@ -43,25 +45,50 @@ def open_text(path: Path) -> Iterator[IO[bytes]]:
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (line number from 1, line without its end) of a text file, plain or compressed."""
+    return enumerate(chain.from_iterable(read_line_blocks(path)), 1)
+
+
+def read_line_blocks(path: Path) -> Iterator[list[str]]:
+    """Yield lists of lines, without their ends, of a text file, plain or compressed: faster than line by line."""
+    number, rest = 1, b""
     with open_text(path) as file:
-        for number, line in decode_lines(file, str(path), path):
-            yield number, line.rstrip("\r\n")
+        while block := file.read(BLOCK):
+            head, end, tail = block.rpartition(b"\n")
+            rest += head if end else block
+            if len(rest) >= MAX_LINE:
+                _check_length(rest, str(path), number)
+            if end:
+                lines = _decode_block(rest, str(path), number, path)
+                number, rest = number + len(lines), tail
+                yield lines
+        if rest:
+            _check_length(rest, str(path), number)
+            yield _decode_block(rest, str(path), number, path)
 
 
-def decode_lines(file: IO[bytes], name: str, path: Path | None = None) -> Iterator[tuple[int, str]]:
-    """Decode lines of UTF-8 and number them from 1; an error names the line, and how to convert the file at `path`."""
+def decode_lines(file: IO[bytes], name: str) -> Iterator[tuple[int, str]]:
+    """Decode lines of UTF-8 and number them from 1; an error names the line."""
     for number, line in enumerate(iter(partial(file.readline, MAX_LINE), b""), 1):
-        try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            if len(line) == MAX_LINE:
-                text = ""  # refused below: a character may be cut in two
-            else:
-                how = suggest_iconv(path, "WINDOWS-1252") if path else "convert the file to UTF-8"
-                raise UserError(f"{name}, line {number}: not UTF-8 (byte {error.start + 1}); {how}") from None
-        if len(line) == MAX_LINE:
-            raise UserError(f"{name}, line {number}: longer than {MAX_LINE // 2**20} MB; split the line")
-        yield number, text
+        _check_length(line, name, number)
+        yield number, _decode_block(line.removesuffix(b"\n"), name, number)[0]
+
+
+def _check_length(text: bytes, name: str, number: int) -> None:
+    if len(text) >= MAX_LINE and b"\n" not in text[: MAX_LINE - 1]:
+        raise UserError(f"{name}, line {number}: longer than {MAX_LINE // 2**20} MB; split the line")
+
+
+def _decode_block(text: bytes, name: str, number: int, path: Path | None = None) -> list[str]:
+    """The lines of a text that starts at line `number`; an error says how to convert the file at `path`."""
+    try:
+        decoded = text.decode()
+    except UnicodeDecodeError as error:
+        number += text.count(b"\n", 0, error.start)
+        byte = error.start - text.rfind(b"\n", 0, error.start)
+        how = suggest_iconv(path, "WINDOWS-1252") if path else "convert the file to UTF-8"
+        raise UserError(f"{name}, line {number}: not UTF-8 (byte {byte}); {how}") from None
+    lines = (decoded.removeprefix("\ufeff") if number == 1 else decoded).split("\n")
+    return [line.rstrip("\r") for line in lines] if "\r" in decoded else lines
 
 
 def is_pattern(path: Path) -> bool:

@@ -69,6 +69,7 @@ def read_records(
         for record in records:
             number, source, target, group = record
             source, target = source.strip(), target.strip()
+            unchanged = source is record.source and target is record.target
             if not (source and target) and not (unpaired and target):
                 if not source and not target:
                     continue
@@ -77,7 +78,7 @@ def read_records(
             if options.one_to_one and (words := len(source.split())) != (tags := len(target.split())):
                 raise UserError(f"{last}, {unit} {number}: {words} words but {tags} tags; give each word one tag")
             empty = False
-            yield Record(number, source, target, group)
+            yield record if unchanged else Record(number, source, target, group)
     if empty:
         what = "texts" if unpaired else "pairs"
         raise UserError(f"{' and '.join(map(str, files))}: has no {what}; check that it is the right file")

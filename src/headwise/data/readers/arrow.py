@@ -62,8 +62,8 @@ def list_datasets_files(folder: Path) -> tuple[Path, ...]:
         raise UserError(
             f"{folder}: is a selection of rows by an index; save it again after `dataset.flatten_indices()`"
         )
-    names = [item.get("filename") for item in state.get("_data_files") or () if isinstance(item, dict)]
-    if not names or not all(isinstance(name, str) and Path(name).name == name for name in names):
+    names = [str(item.get("filename")) for item in state.get("_data_files") or () if isinstance(item, dict)]
+    if not names or any(Path(name).name != name for name in names):
         raise UserError(f"{folder / 'state.json'}: lists no Arrow files of this folder; save the data set again")
     return tuple(folder / name for name in names)
 

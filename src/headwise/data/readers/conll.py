@@ -27,7 +27,7 @@ def read_conll(path: Path, options: ReadOptions) -> Iterator[Record]:
     first, width = 1, 0
     document: str | None = ""  # its first sentence, None until it is read
     for number, line in read_lines(path):
-        fields = line.rstrip("\t").split("\t") if "\t" in line.strip() else line.split()
+        fields = line.rstrip("\t").split("\t") if "\t" in line.rstrip() else line.split()
         if not line.strip() or fields[0] == DOCUMENT:
             if words:
                 yield (record := _build_record(first, words, tags, document))

@@ -6,10 +6,10 @@ import csv
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
-from headwise.data.files import read_lines
+from headwise.data.files import read_line_blocks, read_lines
 from headwise.data.readers.base import ReadOptions, Record
 from headwise.data.readers.columns import build_records, select_cells
 from headwise.errors import UserError
@@ -29,7 +29,7 @@ def read_rows(path: Path, options: ReadOptions) -> Iterator[tuple[int, list[str]
     """The cells of each row, with the number of its first line. Empty lines are skipped."""
     separator = options.separator or find_separator(path, options)
     csv.field_size_limit(MAX_CELL)
-    lines = (line + "\n" for _, line in read_lines(path))
+    lines = chain.from_iterable([line + "\n" for line in block] for block in read_line_blocks(path))
     reader = csv.reader(lines, delimiter=separator, strict=True)
     number = 1
     try:
