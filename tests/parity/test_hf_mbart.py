@@ -59,7 +59,7 @@ def build_hf_model(kind: str, spread: float = 0.1, **settings: Any) -> Any:
 
 
 def order_ids(imported: ImportedModel) -> Tensor:
-    return torch.tensor(imported.vocabularies.source.order)
+    return torch.tensor(imported.vocabularies.source.hf_ids)
 
 
 def compare(imported: ImportedModel, model: Any) -> None:
@@ -68,7 +68,7 @@ def compare(imported: ImportedModel, model: Any) -> None:
         input_ids=order[SOURCE].clamp(min=0), attention_mask=keep, decoder_input_ids=order[TARGET].clamp(min=0)
     )
     actual = imported.model(SOURCE, TARGET)
-    real = [number for number in range(actual.shape[-1]) if number not in imported.vocabularies.target.spare]
+    real = [number for number in range(actual.shape[-1]) if number not in imported.vocabularies.target.suppressed_ids]
     assert_parity(actual[..., real], expected.logits[..., order[real]])
     stream = imported.model.encoder(SOURCE, Context())
     assert_parity(stream.x[stream.keep], expected.encoder_last_hidden_state[stream.keep])
@@ -81,7 +81,7 @@ def test_outputs_are_equal_both_ways(kind: str, settings: dict[str, Any], tmp_pa
     model.save_pretrained(tmp_path / "in")
     imported = read_folder(tmp_path / "in")
     start = settings.get("decoder_start_token_id", 0)
-    assert imported.vocabularies.source.order[BOS] == start
+    assert imported.vocabularies.source.hf_ids[BOS] == start
     compare(imported, model)
     write_folder(imported.model, imported.config, "transduce", None, tmp_path / "out", imported.vocabularies.source)
     again = type(model).from_pretrained(tmp_path / "out").eval()
@@ -98,7 +98,7 @@ def test_outputs_are_those_of_generate(kind: str, settings: dict[str, Any], beam
     model = build_hf_model(kind, spread=0.4, **settings)
     model.save_pretrained(tmp_path)
     imported = read_folder(tmp_path)
-    order, back = order_ids(imported), imported.vocabularies.source.back
+    order, back = order_ids(imported), imported.vocabularies.source.headwise_ids
     language = settings.get("forced_bos_token_id")
     forced = {} if language is None else {"forced_bos_token_id": back[language]}
     config = DecodeConfig(

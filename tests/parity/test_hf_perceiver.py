@@ -45,11 +45,11 @@ def build_hf_model(name: str, **settings: Any) -> Any:
 
 
 def compare(imported: ImportedModel, model: Any) -> None:
-    order = torch.tensor(imported.vocabularies.source.order).clamp(min=0)
+    order = torch.tensor(imported.vocabularies.source.hf_ids).clamp(min=0)
     expected = model(inputs=order[IDS], attention_mask=(IDS != PAD).long()).logits
     actual = imported.model(IDS)
     if imported.task == "masked":
-        real = sorted(imported.vocabularies.source.back)
+        real = sorted(imported.vocabularies.source.headwise_ids)
         expected, actual = expected[:, : IDS.shape[1]][..., order[real]], actual[..., real]
     else:
         actual = actual[:, -3:]

@@ -32,7 +32,7 @@ from headwise.models.performer import LinearTransformerConfig, PerformerModelCon
 from headwise.models.synthesizer import SynthesizerConfig
 from headwise.models.transformer import TransformerConfig
 from headwise.text import SPECIALS
-from headwise.text.hf import Rows
+from headwise.text.hf import VocabularyMap
 from headwise.text.marian import MarianTokeniser
 from headwise.text.tokenisers import Tokenisers
 
@@ -160,15 +160,15 @@ class MarianTokeniserFiles(TokeniserFiles):
         target_ids = (self.source_ids if shared else self.target_ids) or {}
         unk = self.find_special_id("unk", config)
 
-        def build_rows(vocab: int, ids: Ids, start: int | None) -> Rows:
-            return Rows(vocab, ids.get("<pad>", pad), start, ids.get("</s>", eos), ids.get("<unk>", unk))
+        def build_map(vocab: int, ids: Ids, start: int | None) -> VocabularyMap:
+            return VocabularyMap(vocab, ids.get("<pad>", pad), start, ids.get("</s>", eos), ids.get("<unk>", unk))
 
-        target = build_rows(size, target_ids, start)
+        target = build_map(size, target_ids, start)
         if size == hf_config.vocab_size and (shared or self.source_ids is self.target_ids):
             return Vocabularies(target, target)
         # The encoder reads no BOS, but its row must not be that of a word.
         bos = self.source_ids.get("<s>", self.source_ids.get("<pad>", pad)) if self.source_ids else start
-        return Vocabularies(build_rows(hf_config.vocab_size, self.source_ids or {}, bos), target)
+        return Vocabularies(build_map(hf_config.vocab_size, self.source_ids or {}, bos), target)
 
     def build_tokenisers(self, vocabularies: Vocabularies, labels: list[str], task: str) -> Tokenisers | None:
         if self.source_ids is None or self.target_ids is None or len(self.models) < len(SENTENCEPIECE_FILES):
@@ -176,7 +176,7 @@ class MarianTokeniserFiles(TokeniserFiles):
         shared = vocabularies.target is vocabularies.source
         pieces = (self.source_ids, self.source_ids if shared else self.target_ids)
         sides = zip(self.models, pieces, vocabularies, strict=True)
-        return Tokenisers(*(MarianTokeniser(model, order_pieces(ids, rows.order)) for model, ids, rows in sides))
+        return Tokenisers(*(MarianTokeniser(model, order_pieces(ids, side.hf_ids)) for model, ids, side in sides))
 
 
 def write_tokeniser_files(tokenisers: Tokenisers, folder: Path) -> bool:

@@ -145,7 +145,7 @@ class MBartTokeniserFiles(TokeniserFiles):
                 f"{self.where}: post_processor: only a language before a text and EOS after it are supported, as in "
                 "mBART-50; change the template if the model is one"
             )
-        return {"opening_id": vocabularies.source.back[before[0]]} if before else {}
+        return {"opening_id": vocabularies.source.headwise_ids[before[0]]} if before else {}
 
 
 class HfPegasusConfig(HfPreNormConfig):

@@ -29,7 +29,7 @@ from headwise.models.config import ModelConfig
 from headwise.tasks.base import TaskConfig
 from headwise.tasks.replaced_tokens import build_discriminator
 from headwise.tasks.tables import TASKS
-from headwise.text.hf import Rows
+from headwise.text.hf import VocabularyMap
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
 
@@ -65,7 +65,7 @@ def read_folder(folder: Path | str) -> ImportedModel:
     return replace(imported, decode_settings=read_generation_config(folder, data, imported.vocabularies.target))
 
 
-def read_generation_config(folder: Path, data: Mapping[str, Any], rows: Rows) -> dict[str, Any]:
+def read_generation_config(folder: Path, data: Mapping[str, Any], vocabulary_map: VocabularyMap) -> dict[str, Any]:
     """The settings of `[decode]` that a folder asks for, in generation_config.json or, as in older versions, in
     config.json (`data`); empty where it says nothing."""
     file = folder / GENERATION_CONFIG
@@ -74,9 +74,9 @@ def read_generation_config(folder: Path, data: Mapping[str, Any], rows: Rows) ->
         return {}
 
     def to_our_id(token: Any) -> int:
-        if not isinstance(token, int) or not 0 <= token < len(rows.back):
-            raise UserError(f"{file}: {token!r} is no token id below {len(rows.back):,}; correct it")
-        return rows.back[token]
+        if not isinstance(token, int) or not 0 <= token < len(vocabulary_map.headwise_ids):
+            raise UserError(f"{file}: {token!r} is no token id below {len(vocabulary_map.headwise_ids):,}; correct it")
+        return vocabulary_map.headwise_ids[token]
 
     return from_generation_config(values, to_our_id)
 
@@ -102,7 +102,7 @@ def build_text_model(
     special_ids = {**data, **dict(hf_config)}  # with what the schema derives
     vocabularies = files.build_vocabularies(architecture, hf_config, special_ids, labels if task in LABELLERS else ())
     if task == "regress":
-        vocabularies = vocabularies._replace(target=Rows(0))
+        vocabularies = vocabularies._replace(target=VocabularyMap(0))
     source, target = vocabularies
     with_head, weights = architecture.with_head(class_name), weights.add_prefix(architecture.base_prefix)
     class_names = {stored: name for name, stored in architecture.stored_as.items() if name not in weights.readers}
@@ -112,15 +112,15 @@ def build_text_model(
     if task in TABLES:
         settings["tie"] = infer_tie(task, with_head, stored_names)
     if task in GENERATIVE_TASKS and not settings.get("output_bias"):
-        settings["suppress_ids"] = target.spare
+        settings["suppress_ids"] = target.suppressed_ids
     config = validate(architecture.config, settings, where)
     tokenisers = files.build_tokenisers(vocabularies, labels, task)
-    outputs = 1 if task == "regress" else 0 if target is source else len(target.order)
+    outputs = 1 if task == "regress" else 0 if target is source else len(target.hf_ids)
 
     def build() -> Any:
         if build_task == "replaced-tokens":
-            return build_discriminator(config, len(source.order))
-        return config.build(len(source.order), outputs, build_task)
+            return build_discriminator(config, len(source.hf_ids))
+        return config.build(len(source.hf_ids), outputs, build_task)
 
     model = build_model(build, with_head, vocabularies, weights, stored_names, where)
     if task not in GENERATIVE_TASKS and model.encoder.opening is not None and None in (source.bos, source.eos):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headwise.errors import UserError
 from headwise.interop.folders import read_json
-from headwise.text.hf import HfTokeniser, Rows
+from headwise.text.hf import HfTokeniser, VocabularyMap
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels, Words
 
@@ -25,13 +25,13 @@ LABELLERS: dict[str, type[Words | Labels]] = {"tag": Words, "classify": Labels, 
 
 
 class Vocabularies(NamedTuple):
-    """The embedding rows of the source vocabulary, and of the target vocabulary or the labels."""
+    """The maps of the source vocabulary, and of the target vocabulary or the labels."""
 
-    source: Rows
-    target: Rows
+    source: VocabularyMap
+    target: VocabularyMap
 
 
-NO_VOCABULARIES = Vocabularies(Rows(0), Rows(0))  # of an image model
+NO_VOCABULARIES = Vocabularies(VocabularyMap(0), VocabularyMap(0))  # of an image model
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ class TokeniserFiles:
     def build_vocabularies(
         self, architecture: Architecture, hf_config: Any, config: Mapping[str, Any], labels: Collection[str] = ()
     ) -> Vocabularies:
-        """The rows of the vocabulary, and of the labels where there are any; `config` has the special ids."""
+        """The map of the vocabulary, and of the labels where there are any; `config` has the special ids."""
         ids = {name: self.find_special_id(architecture.special_name(name), config) for name in SPECIAL_NAMES}
-        source = Rows(hf_config.vocab_size, **ids)
-        return Vocabularies(source, Rows(len(labels)) if labels else source)
+        source = VocabularyMap(hf_config.vocab_size, **ids)
+        return Vocabularies(source, VocabularyMap(len(labels)) if labels else source)
 
     def list_settings(self, vocabularies: Vocabularies) -> dict[str, Any]:
         """Settings of the model that only the tokeniser files have."""

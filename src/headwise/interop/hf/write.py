@@ -44,7 +44,7 @@ from headwise.tasks.mask_filling import MASK
 from headwise.tasks.replaced_tokens import ReplacedTokenDetector
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
 from headwise.text.base import Tokeniser
-from headwise.text.hf import HfTokeniser, Rows
+from headwise.text.hf import HfTokeniser, VocabularyMap
 from headwise.text.paired import Paired
 from headwise.text.tokenisers import Tokenisers
 from headwise.vision.pixels import Pixels
@@ -74,19 +74,19 @@ def write_folder(
     task: str,
     tokenisers: Tokenisers | None,
     folder: Path | str,
-    rows: Rows | None = None,
+    vocabulary_map: VocabularyMap | None = None,
     function: str = "",
 ) -> None:
     """Write a folder that `transformers` loads.
 
-    The rows of an imported vocabulary return to their original order, which its tokeniser or `rows` knows; a model
-    trained here keeps its ids. `function` turns a classifier's logits into probabilities (softmax or sigmoid).
+    An imported model gets its Hugging Face ids back, which its tokeniser or `vocabulary_map` knows; a model trained
+    here keeps its ids. `function` turns a classifier's logits into probabilities (softmax or sigmoid).
     """
     try:
         if tokenisers and isinstance(tokenisers.source, Pixels):
             _write_image_model(model, config, task, tokenisers, folder)
         else:
-            _write_text_model(model, config, task, tokenisers, folder, rows, function)
+            _write_text_model(model, config, task, tokenisers, folder, vocabulary_map, function)
     except UserError as error:
         if isinstance(error.__cause__, OSError) or Path(folder).exists():
             raise
@@ -99,14 +99,14 @@ def _write_text_model(
     task: str,
     tokenisers: Tokenisers | None,
     folder: Path | str,
-    rows: Rows | None,
+    vocabulary_map: VocabularyMap | None,
     function: str,
 ) -> None:
     build_task = "classify" if task == "regress" else task
     labels = tokenisers.target.vocabulary[len(SPECIALS) :] if tokenisers and build_task in LABELLERS else []
     if not isinstance(config, LayerFields):  # n-grams, hidden Markov models, word vectors, recurrent networks
         raise UserError(NO_ARCHITECTURE.format(kind=config.kind, task=task))
-    source, target = find_vocabularies(model, task, tokenisers, labels, rows)
+    source, target = find_vocabularies(model, task, tokenisers, labels, vocabulary_map)
     if isinstance(model, ReplacedTokenDetector) and model.generator is not None:
         log.info("generator: not written, as a folder of transformers has the discriminator alone")
         model = ReplacedTokenDetector(model.encoder, model.head)
@@ -193,33 +193,43 @@ def choose_problem_type(task: str, function: str, labels: Collection[str]) -> di
 
 
 def find_vocabularies(
-    model: Any, task: str, tokenisers: Tokenisers | None, labels: Collection[str], rows: Rows | None = None
+    model: Any,
+    task: str,
+    tokenisers: Tokenisers | None,
+    labels: Collection[str],
+    vocabulary_map: VocabularyMap | None = None,
 ) -> Vocabularies:
-    """The rows of an imported vocabulary, or those of a model trained here. A regression has no target rows."""
-    source, target = _find_token_rows(model, task, tokenisers, labels, rows)
-    return Vocabularies(source, Rows(0) if task == "regress" else target)
+    """The map of an imported vocabulary, or that of a model trained here. A regression has no target vocabulary."""
+    source, target = _find_vocabularies(model, task, tokenisers, labels, vocabulary_map)
+    return Vocabularies(source, VocabularyMap(0) if task == "regress" else target)
 
 
-def _find_token_rows(
-    model: Any, task: str, tokenisers: Tokenisers | None, labels: Collection[str], rows: Rows | None
+def _find_vocabularies(
+    model: Any, task: str, tokenisers: Tokenisers | None, labels: Collection[str], vocabulary_map: VocabularyMap | None
 ) -> Vocabularies:
     tokeniser = _source_tokeniser(tokenisers) if tokenisers else None
-    rows = tokeniser.rows if isinstance(tokeniser, HfTokeniser) else rows
-    if rows is None:
+    vocabulary_map = tokeniser.vocabulary_map if isinstance(tokeniser, HfTokeniser) else vocabulary_map
+    if vocabulary_map is None:
         tables = [side.embed.table for name in SIDES if (side := getattr(model, name, None))]
         sizes = [table.num_embeddings for table in tables]
-        native = [Rows(size, PAD, BOS, EOS, UNK, mask=size - 1 if task in MASKING_TASKS else None) for size in sizes]
+        native = [
+            VocabularyMap(size, PAD, BOS, EOS, UNK, mask=size - 1 if task in MASKING_TASKS else None) for size in sizes
+        ]
         if tables[0] is not tables[-1]:  # two vocabularies, even if they have the same size
             return Vocabularies(native[0], native[-1])
-        rows = native[0]
-    return Vocabularies(rows, Rows(len(labels)) if labels else rows)
+        vocabulary_map = native[0]
+    return Vocabularies(vocabulary_map, VocabularyMap(len(labels)) if labels else vocabulary_map)
 
 
-def build_generation_config(config: Mapping[str, Any], rows: Rows, task: str, context: int) -> dict[str, Any]:
+def build_generation_config(
+    config: Mapping[str, Any], vocabulary_map: VocabularyMap, task: str, context: int
+) -> dict[str, Any]:
     """`generation_config.json`: tokens that are never generated here are forbidden there too."""
-    never = [row for row in (rows.pad, rows.bos) if row not in (None, rows.eos)]
+    never = [row for row in (vocabulary_map.pad, vocabulary_map.bos) if row not in (None, vocabulary_map.eos)]
     data = {key: config[key] for key in GENERATION_IDS if key in config}
-    if rows.order == tuple(range(rows.vocab)) and never:  # an imported model generates what it always did
+    if (
+        vocabulary_map.hf_ids == tuple(range(vocabulary_map.vocab)) and never
+    ):  # an imported model generates what it always did
         data["bad_words_ids"] = [[row] for row in never]
     return data | ({"max_length": min(context, MAX_LENGTH)} if task == "transduce" else {})
 
@@ -305,7 +315,7 @@ def _write_tokenisers(tokenisers: Tokenisers, architecture: Architecture, model:
     tokeniser, has_labels = _source_tokeniser(tokenisers), not isinstance(model, GenerativeModel)
     if isinstance(tokeniser, HfTokeniser):
         tokenizer_json = tokeniser.engine
-        tokens = {name: _find_token(tokeniser, getattr(tokeniser.rows, name)) for name in SPECIAL_NAMES}
+        tokens = {name: _find_token(tokeniser, getattr(tokeniser.vocabulary_map, name)) for name in SPECIAL_NAMES}
     elif (tokenisers.shared or has_labels) and (plain_json := to_tokenizer_json(tokeniser)):
         masks = [MASK] if isinstance(model, MaskedLanguageModel | ReplacedTokenDetector) else []
         has_encoder = not isinstance(model, LanguageModel)
