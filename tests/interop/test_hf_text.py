@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from headwise.errors import UserError
 from headwise.interop.hf.text import TokeniserFiles
+from headwise.interop.hf.tokenizer_config import ResolvedTokenizer
 from headwise.interop.hf.tokenizer_json import add_post_processor, to_tokenizer_json
 from headwise.text import BOS, EOS, PAD, SPECIALS
 from headwise.text.hf import HfTokeniser, VocabularyMap
@@ -91,8 +92,7 @@ def test_pieces_can_be_read_by_people(engines: Engines) -> None:
 
 
 def test_special_tokens_are_found_by_id_or_by_name(engines: Engines) -> None:
-    names = {"cls_token": "[CLS]", "sep_token": {"content": "[SEP]", "special": True}}
-    texts = TokeniserFiles("", engines["bert"], names)
+    texts = TokeniserFiles("", ResolvedTokenizer(engines["bert"], {"cls_token": "[CLS]", "sep_token": "[SEP]"}))
     assert [texts.find_special_id(role, {}) for role in ("pad", "unk", "cls", "sep", "mask")] == [None, 1, 2, 3, None]
     assert (
         texts.find_special_id("eos", {"eos_token_id": [7, 8]}) == 7

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import transformers
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 WORDS = 24
 
@@ -34,6 +34,11 @@ def save(model: Any, folder: Path, special_ids: Mapping[str, int]) -> Path:
     model.save_pretrained(folder)
     engine = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, words[special_ids["unk"]]))
     engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    engine.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(words[special_ids[name]], special_ids[name]) for name in ("cls", "sep")],
+    )
     named = {f"{mark}_token": words[number] for mark, number in special_ids.items()}
     transformers.PreTrainedTokenizerFast(tokenizer_object=engine, **named).save_pretrained(folder)
     return folder

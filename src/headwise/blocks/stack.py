@@ -185,15 +185,20 @@ def declares(part: nn.Module, name: str) -> bool:
 
 class Encoder(nn.Module):
     """The encoder: ids -> a stream that a decoder or a head reads. With `opening`, such as BOS, that id is put before
-    every text."""
+    every text; with `closing`, such as a language's, that id after the last token of every text."""
 
-    def __init__(self, embed: Embedding, stack: Stack, pad: int = 0, opening: int | None = None):
+    def __init__(
+        self, embed: Embedding, stack: Stack, pad: int = 0, opening: int | None = None, closing: int | None = None
+    ):
         super().__init__()
-        self.embed, self.stack, self.pad, self.opening = embed, stack, pad, opening
+        self.embed, self.stack, self.pad, self.opening, self.closing = embed, stack, pad, opening, closing
 
     def forward(self, ids: Tensor, ctx: Context) -> Stream:
         if self.opening is not None:
             ids = F.pad(ids, (1, 0), value=self.opening)  # (B, T) -> (B, 1 + T)
+        if self.closing is not None:
+            lengths = (ids != self.pad).sum(1, keepdim=True)  # (B, 1)
+            ids = F.pad(ids, (0, 1), value=self.pad).scatter(1, lengths, self.closing)  # (B, T) -> (B, T + 1)
         return self.stack(self.embed(ids, build_keep_mask(ids, self.pad)), ctx.at("encoder", ctx.outputs_needed))
 
     def drop_opening(self, stream: Stream) -> Tensor:

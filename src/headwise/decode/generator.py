@@ -127,8 +127,10 @@ class Request:
         if self.config.conventions.counts_start:
             if model.continues:
                 return self.build_history(model)
-            opening = get_opening(getattr(model, "encoder", None))
-            rows = [[*opening, *row, EOS] for row in rows]
+            encoder = getattr(model, "encoder", None)
+            closing = getattr(encoder, "closing", None)
+            end = [EOS] if closing is None else [EOS, closing]
+            rows = [[*get_opening(encoder), *row, *end] for row in rows]
         return self._repeat_rows(rows)
 
     def _repeat_rows(self, rows: list[list[int]]) -> Tensor:

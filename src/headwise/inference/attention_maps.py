@@ -58,6 +58,8 @@ def collect_attention(
     if not maps.weights:
         raise UserError(NO_ATTENTION)
     opening = [] if isinstance(model, LanguageModel) or model.encoder.opening is None else [model.encoder.opening]
+    closing = getattr(getattr(model, "encoder", None), "closing", None)
+    source = source if closing is None else [*source, closing]
     start: dict[str, Any] = {}
     if isinstance(model, EncoderDecoder) and model.decoder.opening is not None:  # the decoder then generates BOS, too
         start, output = {"start": target_tokeniser.tokens([model.decoder.opening])[0]}, [model.start_id, *output]

@@ -170,7 +170,8 @@ def get_prompt_tokens(model: Generator, request: Request) -> tuple[list[int], li
     if not isinstance(model, EncoderDecoder):
         return [], [*prompt, first]
     prefixes = [[] if side.opening is None else [side.opening] for side in (model.encoder, model.decoder)]
-    return [*prefixes[0], *prompt], [*prefixes[1], first]
+    closing = getattr(model.encoder, "closing", None)
+    return [*prefixes[0], *prompt, *([] if closing is None else [closing])], [*prefixes[1], first]
 
 
 def key_labels(names: list[str], count: int) -> list[str]:

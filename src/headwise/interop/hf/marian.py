@@ -26,7 +26,8 @@ from headwise.interop.hf.architecture import (
 )
 from headwise.interop.hf.bart import ALIASES, BART, TIED_WEIGHTS
 from headwise.interop.hf.files import LazyStateDict
-from headwise.interop.hf.text import TOKENIZER_CONFIG, TokeniserFiles, Vocabularies, write_json
+from headwise.interop.hf.text import TokeniserFiles, Vocabularies, write_json
+from headwise.interop.hf.tokenizer_config import TOKENIZER_CONFIG
 from headwise.interop.plain import ATTENTION, CROSS, MLP, read_plain_stack
 from headwise.models.performer import LinearTransformerConfig, PerformerModelConfig
 from headwise.models.synthesizer import SynthesizerConfig
@@ -141,14 +142,16 @@ class MarianTokeniserFiles(TokeniserFiles):
     models: tuple[bytes, ...] = ()  # SentencePiece
 
     @classmethod
-    def read(cls, folder: Path) -> MarianTokeniserFiles:
+    def read(cls, folder: Path, config: Mapping[str, Any]) -> Self:
         path, target_path = folder / "vocab.json", folder / "target_vocab.json"
         source = read_ids(path) if path.is_file() else None
         target = read_ids(target_path) if target_path.is_file() else source
         files = [folder / name for name in SENTENCEPIECE_FILES if (folder / name).is_file()]
         models = tuple(file.read_bytes() for file in files)
-        base = TokeniserFiles.read(folder)
-        return cls(base.where, base.tokenizer_json, base.special_tokens, base.native, source, target, models)
+        if source is not None and len(models) == len(SENTENCEPIECE_FILES):  # MarianTokenizer reads no tokenizer.json
+            return cls(str(path), None, None, source, target, models)
+        base = TokeniserFiles.read(folder, config)
+        return cls(base.where, base.tokenizer, base.native, source, target, models)
 
     def build_vocabularies(
         self, architecture: Architecture, hf_config: Any, config: Mapping[str, Any], labels: Collection[str] = ()

@@ -11,7 +11,7 @@ from headwise.interop.hf import ARCHITECTURES, load_architecture
 from headwise.interop.hf.architecture import Architecture, write_no_tokeniser_files
 from headwise.interop.hf.image_processor import PROCESSOR
 from headwise.interop.hf.images import HfImageConfig
-from headwise.interop.hf.text import TOKENIZER
+from headwise.interop.hf.tokenizer_config import TOKENIZER
 
 TESTED = "5.22"  # version of transformers
 COLUMNS = {  # column -> tasks

@@ -22,18 +22,25 @@ from headwise.interop.hf.ignored_keys import GENERATION
 from headwise.interop.hf.image_processor import PROCESSOR, Processor, read_pixels
 from headwise.interop.hf.images import HfImageConfig
 from headwise.interop.hf.sizes import AllocationLimit, check_sizes
-from headwise.interop.hf.text import LABELLERS, NO_VOCABULARIES, TokeniserFiles, Vocabularies, distinguish_labels
+from headwise.interop.hf.text import (
+    GENERATIVE_TASKS,
+    LABELLERS,
+    NO_VOCABULARIES,
+    TokeniserFiles,
+    Vocabularies,
+    check_template,
+    distinguish_labels,
+)
 from headwise.interop.hf.ties import TABLES, infer_tie, resolve_ties
 from headwise.interop.hf.weights import compare_checkpoint, load_weights
 from headwise.models.config import ModelConfig
 from headwise.tasks.base import TaskConfig
 from headwise.tasks.replaced_tokens import build_discriminator
 from headwise.tasks.tables import TASKS
-from headwise.text.hf import VocabularyMap
+from headwise.text.hf import HfTokeniser, VocabularyMap
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
 
-GENERATIVE_TASKS = ("language-model", "transduce")
 GENERATION_CONFIG = "generation_config.json"
 MAX_LABELS = 100_000
 
@@ -59,7 +66,7 @@ def read_folder(folder: Path | str) -> ImportedModel:
     architecture, weights = load_architecture(str(data.get("model_type")), where), open_state_dict(folder)
     if issubclass(architecture.hf_config, HfImageConfig):
         return build_image_model(architecture, data, weights, folder)
-    imported = build_text_model(architecture, data, weights, architecture.read_tokeniser_files(folder), where)
+    imported = build_text_model(architecture, data, weights, architecture.read_tokeniser_files(folder, data), where)
     if imported.task not in GENERATIVE_TASKS:
         return imported
     return replace(imported, decode_settings=read_generation_config(folder, data, imported.vocabularies.target))
@@ -94,6 +101,7 @@ def build_text_model(
     assert isinstance(hf_config, HfTextConfig)
     labels, build_task = read_labels(data, where), architecture.classes[class_name]
     check_sizes(hf_config, weights, where)
+    files = files.drop_new_tokens(hf_config.vocab_size)
     task, task_settings = build_task, dict[str, Any]()
     if build_task == "classify":
         task, task_settings = infer_classification_task(data, labels, where)
@@ -128,6 +136,8 @@ def build_text_model(
         raise UserError(
             f"{where}: nothing says which special tokens begin and end a text; add {names} to tokenizer_config.json"
         )
+    if tokenisers and isinstance(tokenisers.source, HfTokeniser):
+        check_template(tokenisers.source, model, task, files.where)
     load_weights(model, with_head, vocabularies, weights, stored_names)
     return ImportedModel(config, model.eval(), task, vocabularies, hf_config.context, task_settings, tokenisers)
 

@@ -26,12 +26,12 @@ from headwise.interop.hf.text import (
     NATIVE,
     NO_VOCABULARIES,
     SPECIAL_NAMES,
-    TOKENIZER,
-    TOKENIZER_CONFIG,
     Vocabularies,
     write_json,
 )
 from headwise.interop.hf.ties import drop_tied
+from headwise.interop.hf.tokenizer_classes import ALWAYS_REGISTERED, VERBATIM
+from headwise.interop.hf.tokenizer_config import CLEAN_UP_KEYS, NO_CLASSES, TOKENIZER, TOKENIZER_CONFIG
 from headwise.interop.hf.tokenizer_json import add_post_processor, to_tokenizer_json
 from headwise.interop.hf.weights import build_state_dict
 from headwise.models.assemble import TextFields
@@ -112,7 +112,7 @@ def _write_text_model(
         model = ReplacedTokenDetector(model.encoder, model.head)
     model, config = move_sines_first(model, config)
     if isinstance(config, TransformerConfig) and tokenisers and isinstance(tokenisers.source, HfTokeniser):
-        config = config.replace(opening_id=0)  # tokenizer.json has it
+        config = config.replace(opening_id=0, closing_id=0)  # tokenizer.json has them
     if separate := build_task == "transduce" and target is not source:
         config = config.replace(tie="target" if config.tie == "auto" else config.tie)
     architecture, hf_config = choose_architecture(config, build_task, source.vocab, separate)
@@ -313,8 +313,10 @@ def resolve_settings(config: Any, task: str) -> dict[str, Any]:
 
 def _write_tokenisers(tokenisers: Tokenisers, architecture: Architecture, model: Any, folder: Path) -> None:
     tokeniser, has_labels = _source_tokeniser(tokenisers), not isinstance(model, GenerativeModel)
+    flags: dict[str, Any] = {}
     if isinstance(tokeniser, HfTokeniser):
         tokenizer_json = tokeniser.engine
+        flags = build_decoding_flags(tokeniser)
         tokens = {name: _find_token(tokeniser, getattr(tokeniser.vocabulary_map, name)) for name in SPECIAL_NAMES}
     elif (tokenisers.shared or has_labels) and (plain_json := to_tokenizer_json(tokeniser)):
         masks = [MASK] if isinstance(model, MaskedLanguageModel | ReplacedTokenDetector) else []
@@ -327,7 +329,16 @@ def _write_tokenisers(tokenisers: Tokenisers, architecture: Architecture, model:
         return
     write_json(folder / TOKENIZER, tokenizer_json)
     special_tokens = {f"{architecture.special_name(name)}_token": token for name, token in tokens.items() if token}
-    write_json(folder / TOKENIZER_CONFIG, {"tokenizer_class": "PreTrainedTokenizerFast", **special_tokens})
+    data: dict[str, Any] = {"tokenizer_class": VERBATIM, **special_tokens, **flags}
+    if architecture.model_type in ALWAYS_REGISTERED:
+        data["auto_map"] = NO_CLASSES
+    write_json(folder / TOKENIZER_CONFIG, data)
+
+
+def build_decoding_flags(tokeniser: HfTokeniser) -> dict[str, Any]:
+    """Keys of `tokenizer_config.json` that are not in `tokenizer.json`."""
+    flags = dict.fromkeys(CLEAN_UP_KEYS, True) if tokeniser.clean_up else {}
+    return flags | ({"split_special_tokens": True} if tokeniser.split_special_tokens else {})
 
 
 def _source_tokeniser(tokenisers: Tokenisers) -> Tokeniser:
