@@ -12,6 +12,8 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
+from headwise.decode.config import DecodeConfig
+from headwise.decode.generation_config import to_generation_config
 from headwise.errors import UserError
 from headwise.interop.folders import create_folder
 from headwise.interop.hf import ARCHITECTURES, load_architecture
@@ -21,6 +23,7 @@ from headwise.interop.hf.files import WEIGHTS
 from headwise.interop.hf.image_processor import PROCESSOR, build_processor_config
 from headwise.interop.hf.images import HfImageConfig
 from headwise.interop.hf.text import (
+    GENERATIVE_TASKS,
     LABELLERS,
     MASKING_TASKS,
     NATIVE,
@@ -76,17 +79,19 @@ def write_folder(
     folder: Path | str,
     vocabulary_map: VocabularyMap | None = None,
     function: str = "",
+    decode: DecodeConfig | None = None,
 ) -> None:
     """Write a folder that `transformers` loads.
 
     An imported model gets its Hugging Face ids back, which its tokeniser or `vocabulary_map` knows; a model trained
-    here keeps its ids. `function` turns a classifier's logits into probabilities (softmax or sigmoid).
+    here keeps its ids. `function` turns a classifier's logits into probabilities (softmax or sigmoid);
+    `decode` is written as `generation_config.json`, if it follows the convention of `generate`.
     """
     try:
         if tokenisers and isinstance(tokenisers.source, Pixels):
             _write_image_model(model, config, task, tokenisers, folder)
         else:
-            _write_text_model(model, config, task, tokenisers, folder, vocabulary_map, function)
+            _write_text_model(model, config, task, tokenisers, folder, vocabulary_map, function, decode)
     except UserError as error:
         if isinstance(error.__cause__, OSError) or Path(folder).exists():
             raise
@@ -101,6 +106,7 @@ def _write_text_model(
     folder: Path | str,
     vocabulary_map: VocabularyMap | None,
     function: str,
+    decode: DecodeConfig | None,
 ) -> None:
     build_task = "classify" if task == "regress" else task
     labels = tokenisers.target.vocabulary[len(SPECIALS) :] if tokenisers and build_task in LABELLERS else []
@@ -131,7 +137,10 @@ def _write_text_model(
     with create_folder(folder) as temporary:
         _save_checkpoint(state, temporary)
         write_json(temporary / "config.json", data)
-        write_json(temporary / "generation_config.json", build_generation_config(data, source, task, hf_config.context))
+        generation = build_generation_config(data, source, task, hf_config.context)
+        if decode and task in GENERATIVE_TASKS:
+            generation = merge_search(generation, decode, target)
+        write_json(temporary / "generation_config.json", generation)
         if tokenisers and not architecture.write_tokeniser_files(tokenisers, temporary):
             _write_tokenisers(tokenisers, architecture, model, temporary)
 
@@ -232,6 +241,16 @@ def build_generation_config(
     ):  # an imported model generates what it always did
         data["bad_words_ids"] = [[row] for row in never]
     return data | ({"max_length": min(context, MAX_LENGTH)} if task == "transduce" else {})
+
+
+def merge_search(data: dict[str, Any], decode: DecodeConfig, target: VocabularyMap) -> dict[str, Any]:
+    """A generation config with the search of a run."""
+    search = to_generation_config(decode, lambda number: target.hf_ids[number])
+    if "max_new_tokens" in search:
+        data = {key: value for key, value in data.items() if key != "max_length"}
+    if search and decode.eos_token_ids:
+        data["eos_token_id"] = [data["eos_token_id"], *(target.hf_ids[number] for number in decode.eos_token_ids)]
+    return data | search
 
 
 def choose_architecture(
