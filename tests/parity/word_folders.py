@@ -28,15 +28,15 @@ def build_noisy_model(name: str, config: Any) -> Any:
     return model
 
 
-def save(model: Any, folder: Path, special_ids: Mapping[str, int]) -> Path:
-    """A folder as `transformers` writes it."""
+def save(model: Any, folder: Path, special_ids: Mapping[str, int], opens: bool = True) -> Path:
+    """A folder as `transformers` writes it, with [SEP] after texts and, with `opens`, [CLS] before them."""
     words = vocabulary(special_ids)
     model.save_pretrained(folder)
     engine = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, words[special_ids["unk"]]))
     engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     engine.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        single=f"{'[CLS] ' * opens}$A [SEP]",
+        pair=f"{'[CLS] ' * opens}$A [SEP] $B:1 [SEP]:1",
         special_tokens=[(words[special_ids[name]], special_ids[name]) for name in ("cls", "sep")],
     )
     named = {f"{mark}_token": words[number] for mark, number in special_ids.items()}
