@@ -110,8 +110,8 @@ class TokeniserFiles:
 def check_template(tokeniser: HfTokeniser, model: Any, task: str, where: str) -> None:
     """Refuse a post-processor that puts other special tokens around texts than the model reads here."""
     if isinstance(model, LanguageModel):
-        before, after = [], list[int]()
-        allowed = [[], [tokeniser.vocabulary_map.bos]]
+        after: list[int | None] = []
+        allowed: list[list[int | None]] = [[], [tokeniser.vocabulary_map.bos]]
     else:
         before, after = list_template(tokeniser.vocabulary_map, model.encoder)
         allowed = [before]
@@ -123,7 +123,7 @@ def check_template(tokeniser: HfTokeniser, model: Any, task: str, where: str) ->
             "tokens of tokenizer_config.json"
         )
     separators = [tokeniser.vocabulary_map.eos] * tokeniser.pair_separators
-    if task not in GENERATIVE_TASKS and tokeniser.find_pair_template() != [*before, *separators, *after]:
+    if task not in GENERATIVE_TASKS and tokeniser.find_pair_template() != [*allowed[0], *separators, *after]:
         raise UserError(f"{where}: post_processor: two texts must have EOS after each, as a pair; correct it")
 
 

@@ -342,7 +342,7 @@ def build_template(kind: TokenizerClass, names: Mapping[str, Any], tokenizer: To
             return {"Sequence": {"id": role, "type_id": type_id}}
         name = names.get(role)
         token_id = None if name is None else tokenizer.token_to_id(name)
-        if token_id is None:
+        if name is None or token_id is None:
             key = role if role == "src_lang" else f"{role}_token"
             raise UserError(f"{key}: {name} is no token, and texts are put between it; name one that exists")
         special_tokens[name] = {"id": name, "ids": [token_id], "tokens": [name]}
