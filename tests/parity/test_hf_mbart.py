@@ -207,8 +207,8 @@ def translate_with_transformers(folder: Path, texts: list[str]) -> list[str]:
     model = transformers.MBartForConditionalGeneration.from_pretrained(folder).eval()
     batches = [tokenizer(text, return_tensors="pt", return_token_type_ids=False) for text in texts]
     outputs = [model.generate(**batch)[0] for batch in batches]
-    unknown = {tokenizer.unk_token_id}  # which Headwise shows
-    skipped = set(tokenizer.all_special_ids) - unknown
+    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    skipped = special - {tokenizer.unk_token_id}  # which Headwise shows
     return [tokenizer.decode([number for number in ids.tolist() if number not in skipped]) for ids in outputs]
 
 

@@ -182,10 +182,26 @@ def test_classes_are_those_of_auto_tokenizer() -> None:
             assert issubclass(found, expected_class) or (found is python and name == VERBATIM)
 
 
+@pytest.mark.parametrize("key", [*NEUTRAL, "no_such_key", "tokenizer_class"])
+def test_what_is_unknown_or_not_supported_is_named(key: str, tmp_path: Path) -> None:
+    value = "NoSuchTokenizer" if key == "tokenizer_class" else CHANGES[key][0]
+    folder = write_folder(tmp_path, MAIN["bert"], tokenizer_config={"tokenizer_class": "BertTokenizer", key: value})
+    with pytest.raises(UserError, match=f"tokenizer_config.json: {key}"):
+        resolve_tokenizer(folder, {"model_type": "bert"})
+
+
 OLDER_FILES: list[dict[str, Any]] = [
     {"special_tokens_map": {"pad_token": "cat", "additional_special_tokens": ["dog"]}},
     {"special_tokens_map": {"unk_token": {"content": "<unk>", "lstrip": True}, "extra_special_tokens": ["sat"]}},
     {"added_tokens": {"<new>": 900, "cat": 5}},
+    {
+        "tokenizer_config": {
+            "mask_token": "<new1>",
+            "pad_token": "<new2>",
+            "bos_token": "<new3>",
+            "image_token": "<new4>",
+        }
+    },
     {
         "special_tokens_map": {"pad_token": "cat"},
         "added_tokens": {"<new>": 900},

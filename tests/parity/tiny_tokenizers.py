@@ -27,6 +27,7 @@ SAMPLES = [
     "don't can't I'm", "3.5 and 1234", "``quoted'' words", "<s> the </s> cat", "the[MASK]cat [SEP]",
     "cat <mask> sat <unk> ran", "[UNK] and [PAD] <pad>", "<extra> the cat<extra>", "<word>cat <word> dog",
     "Ünïcödé ﬁne ½ ﷺ", "a.b,c;d!e?f", "ran . sat , cat ! the dog 's mat", "▁cat ▁▁dog", "ab" * 60, "",
+    "<new> cat <new1><new2> dog<new3> <new4>", "<extra_id_0> the <extra_id_2>cat en_XX de_DE <unk_3> <mask_1>",
 ]  # fmt: skip
 
 
