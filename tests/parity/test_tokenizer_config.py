@@ -190,6 +190,40 @@ def test_what_is_unknown_or_not_supported_is_named(key: str, tmp_path: Path) -> 
         resolve_tokenizer(folder, {"model_type": "bert"})
 
 
+@pytest.mark.parametrize("name", ["bert", "t5", "mbart", "words"])
+def test_damaged_files_are_refused_in_one_sentence(name: str, tmp_path: Path) -> None:
+    family, number = FAMILIES[name], 0
+    data = train(family.kind, tuple(family.specials))
+    for junk in (
+        1,
+        -1,
+        10**12,
+        "x",
+        [],
+        [1],
+        [None],
+        {},
+        {"a": 1},
+        {"content": 3},
+        {"1": {"content": "q", "lstrip": 1}},
+    ):
+        damaged: list[dict[str, Any]] = [
+            *({"tokenizer_config": {"tokenizer_class": family.name, key: junk}} for key in (*ACTING, *CLASS_KEYS)),
+            *({"special_tokens_map": {key: junk}} for key in ("pad_token", "additional_special_tokens")),
+            *({"tokenizer": {**data, key: junk}} for key in ("added_tokens", "normalizer", "post_processor", "model")),
+            {"tokenizer": {**data, "added_tokens": [junk]}},
+            {"tokenizer": {**data, "model": {**data["model"], "vocab": junk}}},
+            {"added_tokens": {"cat": junk}},
+        ]
+        for files in damaged:
+            folder, number = write_folder(tmp_path / str(number), family, **files), number + 1
+            try:
+                resolve_tokenizer(folder, {"model_type": family.model_type})
+            except UserError as error:
+                message = str(error)
+                assert str(folder) in message and "\n" not in message and len(message) < 500
+
+
 OLDER_FILES: list[dict[str, Any]] = [
     {"special_tokens_map": {"pad_token": "cat", "additional_special_tokens": ["dog"]}},
     {"special_tokens_map": {"unk_token": {"content": "<unk>", "lstrip": True}, "extra_special_tokens": ["sat"]}},

@@ -85,6 +85,7 @@ NO_EFFECT = {
     "trim_offsets": "only for the offsets of tokens in a text",
     "tgt_lang": "only for the targets of training; generation_config.json says which language is generated",
 }  # fmt: skip
+MAX_TOKENS = 100_000  # that a class may be asked to add
 CLASS_KEYS = frozenset(key for kind in CLASSES.values() for key in kind.settings)  # for some classes
 
 
@@ -103,46 +104,65 @@ def resolve_tokenizer(folder: Path, config: Mapping[str, Any]) -> ResolvedTokeni
     """The tokenizer of a folder that has a `tokenizer.json`, as `AutoTokenizer` loads it; `config` is `config.json`."""
     original = read_json(folder / TOKENIZER)
     check_tokenizer_json(original, folder / TOKENIZER)
-    values = read_values(folder, original)
-    where = folder / TOKENIZER_CONFIG
-    name = choose_class(
-        str(config.get("model_type", "")),
-        str(values.get("tokenizer_class") or config.get("tokenizer_class") or ""),
-        '"ByteLevel"' in json.dumps(original),
-        follow_name=values.get("auto_map") == NO_CLASSES,
-    )
-    if name not in CLASSES:
-        raise UserError(
-            f"{where}: tokenizer_class '{name}' does not read tokenizer.json, or is not known; {nearest(name, CLASSES)}"
-            f", or set {VERBATIM} if tokenizer.json is complete"
-        )
-    check_keys(values, name, str(where))
+    original["added_tokens"] = original.get("added_tokens") or []
+    where = str(folder / TOKENIZER_CONFIG)
     try:
+        values = read_values(folder, original)
+        name = choose_class(
+            str(config.get("model_type", "")),
+            str(values.get("tokenizer_class") or config.get("tokenizer_class") or ""),
+            '"ByteLevel"' in json.dumps(original),
+            follow_name=values.get("auto_map") == NO_CLASSES,
+        )
+        if name not in CLASSES:
+            raise UserError(
+                f"tokenizer_class: '{name}' does not read tokenizer.json, or is not known; {nearest(name, CLASSES)}"
+                f", or set {VERBATIM} if tokenizer.json is complete"
+            )
+        check_keys(values, name)
         return build_tokenizer(original, values, CLASSES[name])
     except UserError as error:
-        raise UserError(f"{where}: {error}") from None
+        raise UserError(str(error) if str(folder) in str(error) else f"{where}: {error}") from None
 
 
 def check_tokenizer_json(data: Json, path: Path) -> None:
     """Refuse contents that are no `tokenizer.json`."""
     model, added = data.get("model"), data.get("added_tokens") or []
-    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict | list) or not isinstance(added, list):
+    vocab = model.get("vocab") if isinstance(model, dict) else None
+    pairs = isinstance(vocab, list) and all(isinstance(entry, list) and len(entry) == 2 for entry in vocab)
+    if not (pairs or isinstance(vocab, dict)):
         raise UserError(f"{path}: has no model with a vocabulary; fetch it again")
-    if any(not isinstance(token, dict) or not {"id", "content"} <= token.keys() for token in added):
-        raise UserError(f"{path}: added_tokens: each must have an id and a content; fetch it again")
+    if not isinstance(added, list) or any(not is_added_token(token) for token in added):
+        raise UserError(f"{path}: added_tokens: each must have an id, a content and flags; fetch it again")
+    if not isinstance(data.get("normalizer"), dict | None):
+        raise UserError(f"{path}: normalizer: must be an object; fetch it again")
 
 
-def check_keys(values: Mapping[str, Any], name: str, where: str) -> None:
+def is_added_token(token: Any) -> bool:
+    return (
+        isinstance(token, dict)
+        and type(token.get("id")) is int
+        and isinstance(token.get("content"), str)
+        and all(type(token.get(flag)) is bool for flag in FLAGS)
+    )
+
+
+def check_keys(values: Mapping[str, Any], name: str) -> None:
     """Refuse keys whose effect is unknown, and values that are not supported."""
     for key, value in values.items():
         if key in NEUTRAL and value is not None and value not in NEUTRAL[key]:
-            raise UserError(f"{where}: {key}: {str(value)[:80]} is not supported; remove it")
+            raise UserError(f"{key}: {str(value)[:80]} is not supported; remove it")
         known = {*ACTING, *NEUTRAL, *NO_EFFECT, *CLASS_KEYS}
         if key not in known and not (key.endswith("_token") and isinstance(value, str | dict)):
-            raise UserError(f"{where}: {key}: nothing here knows what this key changes; remove it if it is none")
-        default = CLASSES[name].settings.get(key)
-        if type(default) in (bool, int) and value is not None and type(value) not in (bool, int):
-            raise UserError(f"{where}: {key}: is {str(value)[:80]!r}, not {type(default).__name__}; correct it")
+            raise UserError(f"{key}: nothing here knows what this key changes; remove it if it is none")
+    for key, default in CLASSES[name].settings.items():
+        value = values.get(key, default)
+        if type(default) in (bool, int):
+            fits = type(value) in (bool, int) and 0 <= value <= MAX_TOKENS
+        else:
+            fits = value is None or isinstance(value, str if isinstance(default, str) else bool)
+        if not fits:
+            raise UserError(f"{key}: {str(value)[:80]!r} is no value of it; correct it")
 
 
 def read_values(folder: Path, tokenizer_json: Json) -> dict[str, Any]:
@@ -162,12 +182,15 @@ def read_values(folder: Path, tokenizer_json: Json) -> dict[str, Any]:
         else:
             values[key] = {**value, "special": True} if isinstance(value, dict) else value
     named = {read_content(values[f"{role}_token"]) for role in ROLES if values.get(f"{role}_token")}
-    named |= {read_content(token) for token in values.get("extra_special_tokens") or ()}
+    extra = values.get("extra_special_tokens")
+    named |= {read_content(token) for token in extra or ()} if isinstance(extra, list | dict) else set()
+    if any(type(number) is not int or number < 0 for number in contents[ADDED_TOKENS].values()):
+        raise UserError(f"{files[ADDED_TOKENS]}: must map tokens to ids; correct it")
     added = {
         number: {"content": token, "normalized": token not in named, "special": token in named}
         for token, number in contents[ADDED_TOKENS].items()
     }
-    added |= {token["id"]: token for token in tokenizer_json.get("added_tokens") or ()}
+    added |= {token["id"]: token for token in tokenizer_json["added_tokens"]}
     values["added_tokens_decoder"] = {str(number): token for number, token in added.items()}
     return values
 
@@ -185,7 +208,10 @@ def build_tokenizer(original: Json, values: Mapping[str, Any], kind: TokenizerCl
     added = list_added_tokens(values.get("added_tokens_decoder") or {}, special, kind)
     names = {role: read_content(token) for role, token in tokens.items() if token is not None}
     data = original if kind.build is None else rebuild(original, settings, names, kind)
-    tokenizer = load_tokenizer({**data, "added_tokens": data.get("added_tokens") or []})
+    unknown = data["model"].get("unk_token")
+    if infer_model_type(data) in ("WordPiece", "WordLevel") and unknown not in read_pieces(data):
+        raise UserError(f"unk_token: {unknown} is no token of the vocabulary in tokenizer.json; correct it")
+    tokenizer = load_tokenizer(data)
     if kind.build is not None or needs_tokens(tokenizer, added):
         tokenizer.add_tokens(added)
         if kind.adds_again:
@@ -198,7 +224,7 @@ def build_tokenizer(original: Json, values: Mapping[str, Any], kind: TokenizerCl
         roles = {**names, "src_lang": settings.get("src_lang")}
         data = {**data, "post_processor": build_template(kind, roles, tokenizer)}
     clean, forced = (bool(values.get(key)) for key in CLEAN_UP_KEYS)
-    present = set(read_pieces(original)) | {token["content"] for token in original.get("added_tokens") or ()}
+    present = set(read_pieces(original)) | {token["content"] for token in original["added_tokens"]}
     return ResolvedTokenizer(
         data,
         {f"{role}_token": name for role, name in names.items()},
@@ -219,9 +245,6 @@ def rebuild(original: Json, settings: Mapping[str, Any], names: Mapping[str, str
     pieces = model["vocab"] if isinstance(model["vocab"], list) else []
     pipeline = kind.build(Inputs(settings, {**kind.tokens, **names}, pieces, find_charsmap(original)))
     kept = {key: model[key] for key in ("vocab", "merges") if key in model}
-    unknown = pipeline.model.get("unk_token")
-    if unknown is not None and unknown not in read_pieces(original):
-        raise UserError(f"unk_token: {unknown} is no token of tokenizer.json; correct it")
     return {
         "version": "1.0",
         "truncation": None,
@@ -254,7 +277,8 @@ def find_charsmap(data: Json) -> Json | None:
     """The normalizer of a SentencePiece model, if the file has one."""
     normalizer = data.get("normalizer") or {}
     steps = normalizer.get("normalizers") if normalizer.get("type") == "Sequence" else [normalizer]
-    return next((step for step in steps or () if step.get("type") == "Precompiled"), None)
+    steps = steps if isinstance(steps, list) else []
+    return next((step for step in steps if isinstance(step, dict) and step.get("type") == "Precompiled"), None)
 
 
 def load_tokenizer(data: Json) -> Tokenizer:
@@ -283,7 +307,8 @@ def list_special_tokens(
     if isinstance(extra, dict):
         further |= extra
     if isinstance(extra, dict) or "extra_special_tokens" not in values:
-        extra = kind.list_extra_tokens(settings, list(values.get("additional_special_tokens") or ()))
+        additional = values.get("additional_special_tokens") or []
+        extra = kind.list_extra_tokens(settings, additional) if isinstance(additional, list) else additional
     if not isinstance(extra, list | None):
         raise UserError("extra_special_tokens: must be a list of tokens; correct it")
     special = [*tokens.items(), *further.items(), *(("", token) for token in extra or ())]
