@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwise.errors import UserError, nearest
+from headwise.errors import UserError
 from headwise.interop.folders import read_json
 from headwise.interop.hf.tokenizer_classes import CLASSES, VERBATIM, Inputs, Json, TokenizerClass, choose_class
 
@@ -116,8 +116,8 @@ def resolve_tokenizer(folder: Path, config: Mapping[str, Any]) -> ResolvedTokeni
         )
         if name not in CLASSES:
             raise UserError(
-                f"tokenizer_class: '{name}' does not read tokenizer.json, or is not known; {nearest(name, CLASSES)}"
-                f", or set {VERBATIM} if tokenizer.json is complete"
+                f"tokenizer_class: '{name[:80]}' is not known, or does not read tokenizer.json; set {VERBATIM} if "
+                "tokenizer.json is complete"
             )
         check_keys(values, name)
         return build_tokenizer(original, values, CLASSES[name])
