@@ -54,7 +54,6 @@ SLOW = "only for tokenizers without tokenizer.json"
 FILES = "a file name, or how files are found"
 CHAT = "only for chat templates"
 METADATA = "metadata"
-OTHER_CLASSES = "acts in other classes only"
 NO_EFFECT = {
     **dict.fromkeys(("add_bos_token", "add_eos_token"), POST_PROCESSOR),
     **dict.fromkeys(
