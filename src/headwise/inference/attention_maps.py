@@ -57,7 +57,9 @@ def collect_attention(
         model(*(torch.tensor([ids], device=device) for ids in inputs))
     if not maps.weights:
         raise UserError(NO_ATTENTION)
-    prefix = [] if isinstance(model, LanguageModel) or model.encoder.prefix_id is None else [model.encoder.prefix_id]
+    prefix_id = [] if isinstance(model, LanguageModel) or model.encoder.prefix_id is None else [model.encoder.prefix_id]
+    suffix_id = getattr(getattr(model, "encoder", None), "suffix_id", None)
+    source = source if suffix_id is None else [*source, suffix_id]
     start: dict[str, Any] = {}
     if isinstance(model, EncoderDecoder) and model.decoder.prefix_id is not None:  # the decoder then generates BOS, too
         start, output = {"start": target_tokeniser.tokens([model.decoder.prefix_id])[0]}, [model.start_id, *output]
