@@ -57,7 +57,7 @@ def collect_attention(
         model(*(torch.tensor([ids], device=device) for ids in inputs))
     if not maps.weights:
         raise UserError(NO_ATTENTION)
-    prefix_id = [] if isinstance(model, LanguageModel) or model.encoder.prefix_id is None else [model.encoder.prefix_id]
+    prefix = [] if isinstance(model, LanguageModel) or model.encoder.prefix_id is None else [model.encoder.prefix_id]
     suffix_id = getattr(getattr(model, "encoder", None), "suffix_id", None)
     source = source if suffix_id is None else [*source, suffix_id]
     start: dict[str, Any] = {}
