@@ -47,7 +47,7 @@ def test_the_discriminator_is_that_of_transformers(settings: dict[str, Any], tmp
     hf_model = build_electra("ElectraForPreTraining", **settings)
     imported = read_folder(save(hf_model, tmp_path, SPECIAL_IDS))
     model = imported.model
-    hf_inputs = build_inputs(imported.vocabularies.source.order)
+    hf_inputs = build_inputs(imported.vocabularies.source.hf_ids)
     hf_outputs = hf_model(**hf_inputs, labels=F.pad(REPLACED, (1, 0)).long())
     real = IDS != PAD
     assert_parity(model(IDS)[real], hf_outputs.logits[:, 1:][real])

@@ -71,7 +71,7 @@ class Pair:
     @property
     def order(self) -> Tensor:
         """Our ids -> theirs."""
-        return torch.tensor(self.imported.vocabularies.source.order)
+        return torch.tensor(self.imported.vocabularies.source.hf_ids)
 
     @property
     def is_encoder_decoder(self) -> bool:
@@ -83,7 +83,7 @@ class Pair:
         return 1 + (self.name == "bart") if self.is_encoder_decoder else 0
 
     def to_our_id(self, token: int) -> int:
-        return self.imported.vocabularies.source.back[token]
+        return self.imported.vocabularies.source.headwise_ids[token]
 
     def batches(self) -> list[list[list[int]]]:
         """The prompts by length: `generate` pads a batch, and its processors do not ignore padding."""
@@ -251,7 +251,7 @@ def test_distributions_after_all_processors_are_those_of_generate(pair: Pair, na
     request = Request(prompts, config, torch.device("cpu"))
     scorer, tokens = NextTokenScorer(model, request), request.build_first_tokens(model)
     state = model.start(request.build_inputs(model))
-    ours = sorted(pair.imported.vocabularies.source.back)  # ids that have a row of their own
+    ours = sorted(pair.imported.vocabularies.source.headwise_ids)  # ids that have a row of their own
     alive = torch.ones(len(prompts), dtype=torch.bool)
     for step, scores in enumerate(expected):
         log_probs, state = scorer(tokens, state, step)

@@ -139,9 +139,9 @@ def logits(imported: ImportedModel, model: Any) -> tuple[Tensor, Tensor]:
         images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
         actual, expected = imported.model(images), model(images).logits
         return getattr(actual, "logits", actual), expected
-    order = torch.tensor(imported.vocabularies.source.order).clamp(min=0)
+    order = torch.tensor(imported.vocabularies.source.hf_ids).clamp(min=0)
     ids = torch.tensor([[5, 6, 7, 8, 9, 10], [11, 5, 12, 13, 14, 15]])
-    real = [number for number in range(len(order)) if number not in imported.vocabularies.target.spare]
+    real = [number for number in range(len(order)) if number not in imported.vocabularies.target.suppressed_ids]
     if imported.task == "transduce":
         source, target = (torch.nn.functional.pad(ids, pad, value=mark) for pad, mark in (((0, 1), EOS), ((1, 0), BOS)))
         actual = imported.model(source, target)

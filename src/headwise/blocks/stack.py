@@ -196,16 +196,21 @@ def declares(part: nn.Module, name: str) -> bool:
 
 
 class Encoder(nn.Module):
-    """The encoder: ids -> a stream that a decoder or a head reads. `prefix_id`, such as BOS or the id of a language, is
-    put before every text."""
+    """The encoder: ids -> a stream that a decoder or a head reads. With `prefix_id`, such as BOS, that id is put before
+    every text; with `suffix_id`, such as a language's, that id after the last token of every text."""
 
-    def __init__(self, embed: Embedding, stack: Stack, pad: int = 0, prefix_id: int | None = None):
+    def __init__(
+        self, embed: Embedding, stack: Stack, pad: int = 0, prefix_id: int | None = None, suffix_id: int | None = None
+    ):
         super().__init__()
-        self.embed, self.stack, self.pad, self.prefix_id = embed, stack, pad, prefix_id
+        self.embed, self.stack, self.pad, self.prefix_id, self.suffix_id = embed, stack, pad, prefix_id, suffix_id
 
     def forward(self, ids: Tensor, ctx: Context) -> Stream:
         if self.prefix_id is not None:
             ids = F.pad(ids, (1, 0), value=self.prefix_id)  # (B, T) -> (B, 1 + T)
+        if self.suffix_id is not None:
+            lengths = (ids != self.pad).sum(1, keepdim=True)  # (B, 1)
+            ids = F.pad(ids, (0, 1), value=self.pad).scatter(1, lengths, self.suffix_id)  # (B, T) -> (B, T + 1)
         return self.stack(self.embed(ids, build_keep_mask(ids, self.pad)), ctx.at("encoder", ctx.outputs_needed))
 
     def drop_prefix(self, stream: Stream) -> Tensor:

@@ -127,8 +127,10 @@ class Request:
         if self.config.conventions.counts_start:
             if model.continues_prompt:
                 return self.build_history(model)
-            prefix = get_prefix(getattr(model, "encoder", None))
-            rows = [[*prefix, *row, EOS] for row in rows]
+            encoder = getattr(model, "encoder", None)
+            suffix_id = getattr(encoder, "suffix_id", None)
+            end = [EOS] if suffix_id is None else [EOS, suffix_id]
+            rows = [[*get_prefix(encoder), *row, *end] for row in rows]
         return self._repeat_rows(rows)
 
     def _repeat_rows(self, rows: list[list[int]]) -> Tensor:

@@ -103,7 +103,15 @@ def to_hf(loaded: TrainedModel, folder: Path | str) -> str:
     function = getattr(loaded.task.config, "function", "")
     config, kind = loaded.experiment.model, loaded.task.kind
     try:
-        write_folder(loaded.model, config, kind, loaded.tokenisers, folder, function=function)
+        write_folder(
+            loaded.model,
+            config,
+            kind,
+            loaded.tokenisers,
+            folder,
+            function=function,
+            decode=loaded.experiment.decode,
+        )
     except InexpressibleError as error:
         write_native_folder(loaded, folder, str(error))
         return str(error)

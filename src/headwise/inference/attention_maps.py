@@ -58,6 +58,8 @@ def collect_attention(
     if not maps.weights:
         raise UserError(NO_ATTENTION)
     prefix = [] if isinstance(model, LanguageModel) or model.encoder.prefix_id is None else [model.encoder.prefix_id]
+    suffix_id = getattr(getattr(model, "encoder", None), "suffix_id", None)
+    source = source if suffix_id is None else [*source, suffix_id]
     start: dict[str, Any] = {}
     if isinstance(model, EncoderDecoder) and model.decoder.prefix_id is not None:  # the decoder then generates BOS, too
         start, output = {"start": target_tokeniser.tokens([model.decoder.prefix_id])[0]}, [model.start_id, *output]

@@ -29,13 +29,19 @@ from headwise.models.layers import TwoStackFields, build_stack
 class TransformerConfig(TwoStackFields, TextFields, ModelConfig):
     tasks = ("transduce", "language-model", "masked", "tag", "classify", "answer")
     kind: Literal["transformer"] = "transformer"
-    encoder_prefix_id: int = Field(0, ge=0)  # id that is put before every source, such as a language's; 0: none
+    encoder_prefix_id: int = Field(
+        0, ge=0
+    )  # id that the encoder reads before every text, such as a language's; 0: none
+    encoder_suffix_id: int = Field(0, ge=0)  # id that the encoder reads after the EOS of every text; 0: none
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         parts = build_text_parts(
             self,
             encoder=lambda embedding: Encoder(
-                embedding, build_stack(self, self.encoder), prefix_id=self.encoder_prefix_id or None
+                embedding,
+                build_stack(self, self.encoder),
+                prefix_id=self.encoder_prefix_id or None,
+                suffix_id=self.encoder_suffix_id or None,
             ),
             decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),
         )

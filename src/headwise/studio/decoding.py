@@ -170,7 +170,8 @@ def get_prompt_tokens(model: Generator, request: Request) -> tuple[list[int], li
     if not isinstance(model, EncoderDecoder):
         return [], [*prompt, first]
     prefixes = [[] if side.prefix_id is None else [side.prefix_id] for side in (model.encoder, model.decoder)]
-    return [*prefixes[0], *prompt], [*prefixes[1], first]
+    suffix_id = getattr(model.encoder, "suffix_id", None)
+    return [*prefixes[0], *prompt, *([] if suffix_id is None else [suffix_id])], [*prefixes[1], first]
 
 
 def key_labels(names: list[str], count: int) -> list[str]:

@@ -41,7 +41,7 @@ class TokenMixing(Part):
         if length > self.max_length:
             raise UserError(
                 f"mixer: a sequence of {length} tokens does not fit token mixing over {self.max_length}; "
-                "set mixer.max_length higher and train again, or use another mixer"
+                "shorten it, or train with a higher mixer.max_length or another mixer"
             )
         x = stream.x if stream.keep is None else stream.x.masked_fill(~stream.keep.unsqueeze(-1), 0.0)
         bias = self.outer.bias if self.outer.bias is None else self.outer.bias[:length]
