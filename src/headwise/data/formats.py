@@ -16,9 +16,11 @@ SUFFIXES: dict[str, tuple[str, ...]] = {  # of the files of a format, plain or c
     "conll": (".conll", ".bio", ".iob", ".iob2"),
     "conllu": (".conllu",),
     "labelled-zip": (".zip",),
-    "labelled-folders": (".txt", ".text", ".md"),
     "squad": (".json",),
     "dictionary": (".dict",),
+}
+FOLDERS: dict[str, tuple[str, ...]] = {  # of the files in the folders of a format, which they do not name
+    "labelled-folders": (".txt", ".text", ".md"),
 }
 
 

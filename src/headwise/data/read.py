@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headwise.data.config import UNPAIRED
 from headwise.data.files import TEXT_SUFFIXES, find_files, is_pattern, read_lines
-from headwise.data.formats import SUFFIXES
+from headwise.data.formats import FOLDERS, SUFFIXES
 from headwise.data.readers.arrow import list_datasets_files
 from headwise.data.readers.base import ReadOptions, Record
 from headwise.data.readers.tables import READERS
@@ -48,7 +48,9 @@ def expand_files(paths: Iterable[Path], format: str) -> tuple[Path, ...]:
         if format == "arrow" and (path / "state.json").is_file():
             files += list_datasets_files(path)
         else:
-            files += find_files([path], TEXT_SUFFIXES if format in UNPAIRED else SUFFIXES.get(format, TEXT_SUFFIXES))
+            files += find_files(
+                [path], TEXT_SUFFIXES if format in UNPAIRED else {**SUFFIXES, **FOLDERS}.get(format, TEXT_SUFFIXES)
+            )
     return tuple(files)
 
 
