@@ -17,9 +17,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headwise.autofit.fit import fit
     from headwise.blocks.record import record
     from headwise.errors import UserError
-    from headwise.experiment.autofit import fit
     from headwise.experiment.convert import from_hf, to_hf
     from headwise.experiment.load import load
     from headwise.experiment.run import resume, train_experiment
@@ -31,7 +31,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "UserError": "headwise.errors",
     "build": "headwise.models.build",
-    "fit": "headwise.experiment.autofit",
+    "fit": "headwise.autofit.fit",
     "from_hf": "headwise.experiment.convert",
     "load": "headwise.experiment.load",
     "record": "headwise.blocks.record",

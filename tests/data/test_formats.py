@@ -9,6 +9,7 @@ from headwise.config.base import validate
 from headwise.data.config import TextDataConfig
 from headwise.data.corpora import collect_references, load_corpus
 from headwise.data.read import read_pairs
+from headwise.data.readers.base import ReadOptions
 from headwise.errors import UserError
 
 SENTENCE = """\
@@ -45,7 +46,7 @@ def pack(path, members):
 
 
 def read(path, format, **options):
-    return list(read_pairs((path,), format, **options))
+    return list(read_pairs((path,), format, ReadOptions(**options)))
 
 
 @pytest.mark.parametrize(
@@ -218,7 +219,7 @@ def test_named_corpora_below_the_root(folder):
     ("table", "complaint"),
     [
         ({"format": "text", "reverse": True}, "nothing can `reverse`"),
-        ({"format": "conll"}, "format"),
+        ({"format": "connl"}, "format"),
         ({"column": "lemma"}, "column"),
     ],
 )

@@ -72,8 +72,10 @@ def test_bad_alignment(write, left, right, complaint):
 def test_bad_files(write, tmp_path):
     with pytest.raises(UserError, match=r"none.tsv: there is no such file"):
         list(read_pairs((tmp_path / "none.tsv",)))
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match=r"has no texts; add files that end in .tsv"):
         list(read_pairs((tmp_path,)))
+    with pytest.raises(UserError, match="cannot be read"):
+        list(read_pairs((write("folder.tsv", "a\tb\n") / "none.tsv",)))
     intact = gzip.compress(b"a\tb\n" * 1000)
     for broken in (b"a\tb\n", intact[:-5], intact[:12] + b"\xff\xff\xff" + intact[15:]):
         path = tmp_path / "broken.tsv.gz"

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from headwise.data import corpora, examples
+from headwise.data import corpora, examples, splits
 from headwise.data.config import TextDataConfig
 from headwise.data.corpora import load_corpus
 from headwise.data.examples import Examples, tokenise
@@ -136,7 +136,7 @@ def test_the_split_does_not_depend_on_the_sort_block(put, monkeypatch):
     data = TextDataConfig(root=str(root), train="a.txt", format="lines", valid_size=10)
     few = load_corpus(data.replace(test_fraction=0.001)).valid
     assert len(few) == 10
-    monkeypatch.setattr(corpora, "SORT_BLOCK", 7)
+    monkeypatch.setattr(splits, "SORT_BLOCK", 7)
     valid = {text for _, text in load_corpus(data).valid}
     assert len(valid) == 10 and len(valid & {text for _, text in few}) == 9  # the lowest one is in the test part
 
@@ -148,8 +148,8 @@ def test_the_split_does_not_depend_on_the_sort_block(put, monkeypatch):
         ("x*.txt", r"x\*.txt: no file matches this pattern"),
         ("none.txt", r"none.txt: there is no such file"),
         ("bad.jsonl", r'bad.jsonl, line 2: no text under the key "text"'),
-        ("list.jsonl", r'list.jsonl, line 1: no text under the key "text"'),
-        ("cut.jsonl", r'cut.jsonl, line 1: no text under the key "text"'),
+        ("list.jsonl", r'list.jsonl, line 1: not an object; write one per line, such as {"text": "..."}'),
+        ("cut.jsonl", r"cut.jsonl, line 1: not JSON \(unterminated string"),
         ("latin.txt", r"latin.txt, line 3: not UTF-8 \(byte 4\)"),
         ("half.txt", r"half.txt, line 2: not UTF-8 \(byte 2\)"),
         ("half.gz", r"half.gz: is not a complete gzip file"),

@@ -2,12 +2,13 @@
 
 import re
 from importlib import resources
+from typing import get_args
 
 import pytest
 
+from headwise.autofit.baselines import IMAGE_BASELINES, MEAN_BOXES, NGRAM, TEXT_BASELINES
+from headwise.autofit.roles import Shape
 from headwise.cli.main import COMMANDS
-from headwise.data.config import TextDataConfig
-from headwise.data.sniff import sniff
 from headwise.studio.run_registry import describe_task
 from headwise.tasks.tables import TASKS, task_config
 
@@ -29,10 +30,17 @@ def test_declarations_agree_with_each_other(kind):
     assert config().transduces == (kind == "transduce")
 
 
-def test_fit_finds_one_task_for_pairs(tmp_path):
-    (tmp_path / "pairs.tsv").write_text("".join(f"word{n}\tdrow{n}\n" for n in range(40)))
-    facts = sniff(TextDataConfig(train=str(tmp_path / "pairs.tsv")))
-    assert [kind for kind in KINDS if task_config(kind).suits(facts)] == ["transduce"]
+@pytest.mark.parametrize("shape", get_args(Shape))
+def test_fit_finds_one_task_for_each_shape_of_data(shape):
+    assert len([kind for kind in KINDS if task_config(kind).fits == shape]) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_baselines_of_a_task_exist(kind):
+    config = task_config(kind)
+    known = IMAGE_BASELINES if config.reads == "images" else TEXT_BASELINES
+    assert set(config.baselines) <= {*known, NGRAM, MEAN_BOXES}
+    assert bool(config.baselines) == bool(config.fits)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "", "of a plug-in"])

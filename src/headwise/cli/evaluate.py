@@ -18,15 +18,13 @@ if TYPE_CHECKING:
     from headwise.inference.trained_model import TrainedModel
     from headwise.tasks.base import Evaluation
 
-FORMATS = {".conllu": "conllu", ".zip": "labelled-zip"}  # by ending; other files are TSV, or text for language models
-
 
 def evaluate(
     run: Path,
     *,
     data: Annotated[
         list[str] | None,
-        Parameter(negative="", help="Your own data: a TSV, two aligned files, .conllu, .zip; a text; images."),
+        Parameter(negative="", help="Your own data: a file in any format, two aligned files, a folder; images."),
     ] = None,
     and_: Ensemble = None,
     beams: Beams = None,
@@ -52,6 +50,7 @@ def evaluate(
         headwise evaluate runs/demo
         headwise evaluate runs/multi30k --beams 5 --language de --json
         headwise evaluate runs/mine --data held_out.tsv --show 10
+        headwise evaluate runs/reviews --data other_reviews.parquet
         headwise evaluate runs/multi30k --by-length lengths.svg
         headwise evaluate runs/ewt-lstm --confusion tags.svg
         headwise evaluate runs/shakespeare-lstm --data sonnets.txt
@@ -120,19 +119,16 @@ def _replace_images(loaded: TrainedModel, data: Sequence[str]) -> TrainedModel:
 
 
 def _read_pairs(files: tuple[Path, ...], loaded: TrainedModel) -> Sequence[Pair]:
-    from headwise.data.config import UNPAIRED, TextDataConfig
+    from headwise.data.config import TextDataConfig
+    from headwise.data.formats import choose_format
     from headwise.data.read import read_pairs
 
     data, task = loaded.experiment.data, loaded.experiment.task
     assert isinstance(data, TextDataConfig)
     if len(files) > 2:
         raise UserError("--data: give one file, or two that are aligned line by line")
-    default = "tsv"
-    if task.unpaired:
-        default = data.format if data.format in UNPAIRED else "text"
-    first = files[0]
-    format = FORMATS.get((first.with_suffix("") if first.suffix == ".gz" else first).suffix, default)
-    return list(read_pairs(files, format, data.column, one_to_one=task.one_to_one, columns=data.columns))
+    data = choose_format(files[0], data.replace(one_to_one=task.one_to_one), task.unpaired)
+    return list(read_pairs(files, data.format, data.read_options))
 
 
 def _to_json(evaluation: Evaluation, loaded: TrainedModel, settings: dict[str, Any]) -> dict[str, Any]:

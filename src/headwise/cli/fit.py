@@ -7,61 +7,75 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headwise.cli.common import log_to_stderr, say
+from headwise.cli.common import Json, log_to_stderr, say
 
 
 def fit(
     *files: Path,
     minutes: Annotated[float, Parameter(help="Training time.")] = 10.0,
+    task: Annotated[str, Parameter(help="Overrule the task that is recognised, such as classify or regress.")] = "",
+    columns: Annotated[
+        list[str] | None,
+        Parameter(
+            negative="", consume_multiple=True, help="Columns of the texts, then of the target: names, or numbers."
+        ),
+    ] = None,
+    from_: Annotated[
+        str, Parameter(name="--from", help="Start from the weights of this run or Hugging Face folder.")
+    ] = "",
+    language: Annotated[str, Parameter(help="Language of the outputs, for BLEU's tokenisation.")] = "en",
     name: Annotated[str, Parameter(help="Name of the run; by default that of the file.")] = "",
     runs: Annotated[Path, Parameter(help="The folder for new runs.")] = Path("runs"),
     dry_run: Annotated[bool, Parameter(negative="", help="Print the experiment instead of training.")] = False,
+    json_: Json = False,
 ) -> None:
     """Train on your own data within a time limit, without a config file.
 
-    Reads the file, chooses tokeniser, model size and schedule for the time, holds out a validation split, trains and
-    evaluates. The run folder has the experiment, to be refined.
+    Recognises the data by their content: pairs of texts, labelled texts, numbers to predict, plain texts, tagged words,
+    questions with answers, images by class, with boxes or with captions, in text files, CSV, JSON lines, Parquet,
+    Arrow, CoNLL, SQuAD's or COCO's JSON, and folders; compressed or not. Says what it took them for, holds a part out,
+    chooses model, tokeniser and schedule for the time, trains, evaluates beside a baseline, and leaves a run with its
+    experiment file and a model card (README.md).
 
     For example:
 
         headwise fit pairs.tsv --minutes 10
-        headwise fit train.en train.de --minutes 60 --name en-de
+        headwise fit reviews.csv --columns text stars --task regress
+        headwise fit train.en train.de --minutes 60 --language de
+        headwise fit photos/ --dry-run
+        headwise fit reviews.jsonl --from runs/my-bert
         headwise fit pairs.tsv --dry-run > my.toml && headwise train my.toml
 
     Parameters
     ----------
     files
-        One file with a tab between source and target, or two files aligned line by line; plain or .gz.
+        One file or folder, two files aligned line by line, or several files of one kind.
     """
     log_to_stderr()
-    from headwise.errors import UserError
+    from headwise.autofit.fit import describe, fit_files, prepare_fit, summarise
 
-    if len(files) not in (1, 2):
-        raise UserError("name one file with a tab between source and target, or two aligned files")
-
-    from headwise.experiment.autofit import plan
-
-    chosen = plan(files, minutes, name)
-    for reason in chosen.reasons:
-        say(reason)
+    chosen = {"minutes": minutes, "name": name, "task": task, "columns": columns or (), "init_from": from_}
     if dry_run:
-        print(chosen.experiment.to_toml())
+        recognition, plan = prepare_fit(files, **chosen)  # type: ignore[arg-type]
+        for line in describe(files, recognition, plan):
+            say(line)
+        print(plan.experiment.to_toml())
         return
-    from headwise.experiment.load import load
-    from headwise.experiment.run import train_experiment
-
-    run, result = train_experiment(chosen.experiment, runs, announce=say)
-    if result.interrupted:
-        say(f"stopped; to resume: headwise train --resume {run.path}")
+    fitted = fit_files(files, runs=runs, language=language, announce=say, **chosen)  # type: ignore[arg-type]
+    if fitted.result.interrupted:
+        say(f"stopped; to resume: headwise train --resume {fitted.run.path}")
         raise SystemExit(130)
-    evaluation = load(run.path).evaluate()
+    from headwise.autofit.model_card import list_commands, to_json
+    from headwise.experiment.load import load
+
+    evaluation = fitted.evaluation
     for source, output, listed in list(zip(evaluation.sources, evaluation.outputs, evaluation.references, strict=True))[
         :5
     ]:
-        say(f"  {source}  ->  {output}  (reference: {listed[0]})")
-    for score in evaluation.scores:
-        say(f"held-out {score}")
-    say(f"\nto use it:      headwise {chosen.experiment.task.command} {run.path}")
-    say(f"to inspect it:  headwise inspect {run.path} {evaluation.sources[0]!r} --out attention.html")
-    say(f"to refine it:   edit a copy of {run.path}/config.toml, then `headwise train`")
-    print(run.path)
+        say(f"  {source[:70]}  ->  {output[:70]}  (reference: {listed[0][:70]})")
+    for line in summarise(fitted):
+        say(line)
+    say(f"\nmodel card: {fitted.run.path / 'README.md'}")
+    for purpose, command in list_commands(fitted.run, load(fitted.run.path), evaluation).items():
+        say(f"to {purpose} it: {command}")
+    print(to_json(evaluation, fitted.baselines) if json_ else fitted.run.path)

@@ -29,6 +29,7 @@ def train(
 
         headwise train experiments/cmudict.toml
         headwise train my.toml --set model.wiring=pre --set train.minutes=20
+        headwise train my.toml --set data.format=parquet --set "data.train=shards/*.parquet"
         headwise train --resume runs/my
 
     Parameters

@@ -66,6 +66,8 @@ ROWS = (
     ("train_file train_data train_path data_path data_dir", "data.train"),
     ("validation_file valid_file val_file val_data", "data.valid"),
     ("test_file test_data", "data.test"),
+    ("delimiter sep", "data.separator"),
+    ("text_column label_column column_names text_columns", "data.columns"),
     # training
     ("learning_rate lr max_lr base_lr peak_lr", "train.schedule.lr"),
     ("min_lr eta_min lr_end end_learning_rate", "train.schedule.floor"),

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from pydantic import Field, field_validator, model_validator
 
 from headwise.config.base import Config, Table, slot
+from headwise.data.readers.base import ReadOptions
 
 Form = Literal["", "NFC", "NFD", "NFKC", "NFKD"]
 Format = Literal[
-    "tsv", "dictionary", "conllu", "conllu-trees", "labelled-zip", "lines", "documents", "text", "codespell", "geonames"
-]
+    "tsv", "csv", "jsonl", "parquet", "arrow", "conll", "conllu", "conllu-trees", "squad", "labelled-zip",
+    "labelled-folders", "lines", "documents", "text", "dictionary", "codespell", "geonames",
+]  # fmt: skip
 Column = Literal["upos", "xpos", "deprel"]
 
+TABLES = ("csv", "tsv", "jsonl", "parquet", "arrow")  # formats whose columns are chosen by `columns`
 UNPAIRED = ("lines", "documents", "text")  # formats without a source side: texts, read as pairs with an empty source
 
 
@@ -62,16 +65,19 @@ else:
 class TextDataConfig(DataConfig):
     """Pairs of texts: a corpus by `name`, or files.
 
-    Each of `train`, `valid` and `test` is one file with both sides or two files aligned line by line, plain or gzip.
-    Without `valid`, a part of `train` is held out for validation. Plain text (`lines`, `documents`, `text`) gives pairs
-    with an empty source, from any number of files, folders and patterns such as `books/*.txt`; it need not fit in
-    memory.
+    Each of `train`, `valid` and `test` is any number of files, folders and patterns such as `data/*.parquet`, plain or
+    compressed; or two plain texts aligned line by line. Without `valid`, a part of `train` is held out for validation.
+    Plain text (`lines`, `documents`, `text`) and a table of which one column is read give pairs with an empty source.
     """
 
     kind: Literal["texts"] = "texts"
     format: Format = "tsv"  # of a file: see `headwise.data.readers`
     column: Column = "upos"  # of the tags in a CoNLL-U file
-    columns: tuple[str | int, ...] = ()  # of a TSV: one text or two, then the label; by name or by number from 1
+    columns: tuple[str | int, ...] = ()  # of a table: the texts, then the target; by name or by number from 1
+    separator: str = ""  # of CSV: between cells; empty: found from the content
+    header: bool | Literal["auto"] = "auto"  # of CSV and TSV: the first row has the names; auto: if `columns` are names
+    group: str | int = ""  # of a table: the column, such as a document's id, whose equal values are held out together
+    stratify: bool | Literal["auto"] = "auto"  # hold out the same share of each label; auto: to classify texts
     one_to_one: bool = False  # the targets are tags, one for each word of the source; the tagging task sets it
     reverse: bool = False  # swap source and target
     prefix: str = ""  # put before every source, such as "summarize: "
@@ -85,17 +91,46 @@ class TextDataConfig(DataConfig):
         if self.name and (self.train or self.valid or self.test):
             raise ValueError("give either the `name` of a corpus or files, not both")
         for part in ("train", "valid", "test"):
-            if len(getattr(self, part)) > 2 and self.format not in UNPAIRED:
-                raise ValueError(f"`{part}` takes one file or two aligned files")
-        if self.columns and (self.format != "tsv" or len(self.columns) < 2):
-            raise ValueError("`columns` names at least a text and a label, of a file whose format is 'tsv'")
-        if self.reverse and self.format in UNPAIRED:
+            paths = getattr(self, part)
+            shards = self.columns or self.format != "tsv" or any(set(path) & set("*?[") for path in paths)
+            if len(paths) > 2 and not shards:
+                raise ValueError(f"`{part}` takes one file or two aligned files; name shards as in 'pairs-*.tsv'")
+        self._check_columns()
+        if self.reverse and self.unpaired:
             raise ValueError(f"the format '{self.format}' has one side, which nothing can `reverse`; leave it out")
-        if self.prefix and self.format in UNPAIRED:
+        if self.prefix and self.unpaired:
             raise ValueError(f"the format '{self.format}' has no sources to put a `prefix` before; leave it out")
         if self.valid_fraction + self.test_fraction >= 1:
             raise ValueError("valid_fraction and test_fraction leave nothing to train on; make them smaller")
         return self
+
+    def _check_columns(self) -> None:
+        tables = ", ".join(TABLES)
+        if self.columns and self.format not in (*TABLES, "conll"):
+            raise ValueError(f"the format '{self.format}' has no `columns` to choose from; those with some: {tables}")
+        if any(isinstance(column, int) and column < 1 for column in (*self.columns, self.group)):
+            raise ValueError("columns are numbered from 1")
+        if any(isinstance(column, int) for column in self.columns) and any(
+            isinstance(column, str) for column in self.columns
+        ):
+            raise ValueError("name all `columns`, or number all of them")
+        if self.group != "" and not (self.format in TABLES and self.columns):
+            raise ValueError(f"`group` is a column of a file with `columns`, in one of these formats: {tables}")
+        if self.separator and (self.format != "csv" or len(self.separator) != 1 or self.separator in '"\r\n'):
+            raise ValueError("`separator` is the one character between the cells of a file whose format is 'csv'")
+        if self.header != "auto" and self.format not in ("csv", "tsv"):
+            raise ValueError("`header` is for the formats csv and tsv; leave it out")
+
+    @property
+    def unpaired(self) -> bool:
+        """Whether there are texts without sources."""
+        return self.format in UNPAIRED or (self.format in TABLES and len(self.columns) == 1)
+
+    @property
+    def read_options(self) -> ReadOptions:
+        """The settings of the readers."""
+        header = None if self.header == "auto" else self.header
+        return ReadOptions(self.column, self.columns, self.group, self.separator, header, self.one_to_one)
 
     def add_prefix(self, source: str) -> str:
         return self.prefix + source

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from headwise.config.base import validate
 from headwise.data.cache import resolve_cache_root
+from headwise.data.compression import strip_suffix
 from headwise.data.config import UNPAIRED, DataConfig, TextDataConfig
 from headwise.data.duplication import Duplication
-from headwise.data.files import find_files
+from headwise.data.formats import SUFFIXES
 from headwise.data.generated import GeneratedCorpus, parse_corpus
 from headwise.data.glue import GLUE
 from headwise.data.listops import ListOps
 from headwise.data.periods import Periods
-from headwise.data.read import Pair
+from headwise.data.read import Pair, are_aligned, expand_files
+from headwise.data.readers.arrow import find_splits
 from headwise.data.readers.jsonl import is_jsonl
-from headwise.data.splits import Pairs, PrefixedPairs, Split, Subsample, TextSpan, fingerprint
-from headwise.data.texts import Continuation, join_pieces
+from headwise.data.splits import Pairs, PrefixedPairs, Row, Rows, Sizes, Subsample, TextSpan, has_groups, hold_out
+from headwise.data.texts import join_pieces
 from headwise.errors import UserError, nearest
 from headwise.utils.extras import describe_missing
 
 MAX_IN_MEMORY = 2**26  # bytes; larger files, and texts of any size, are read at each iteration
-SORT_BLOCK = 2**20  # fingerprints sorted at a time
+COMPRESSION = 8  # times that a compressed or Parquet file grows when it is read, about
+DOCUMENT_FORMATS = ("conll", "conllu", "conllu-trees", "squad")  # with documents, of which whole ones are held out
 SAMPLE_BYTES = 2**26  # bytes of texts that tokenisers are trained on, about
 MAX_VALID = 2**22  # characters of a validation part that is held out of one long text
 
@@ -81,7 +81,12 @@ CORPORA: dict[str, NamedCorpus] = {
         }
     ),
     "sentence-polarity": NamedCorpus(
-        {"train": ("sentence-polarity/sentence_polarity.zip",), "format": "labelled-zip", "test_fraction": 0.1}
+        {
+            "train": ("sentence-polarity/sentence_polarity.zip",),
+            "format": "labelled-zip",
+            "test_fraction": 0.1,
+            "stratify": False,  # the labels are balanced, and the figures in docs/ are of this split
+        }
     ),
     "tinyshakespeare": NamedCorpus(
         {"train": ("tinyshakespeare/input.txt.gz",), "format": "text", "valid_fraction": 0.1}
@@ -125,20 +130,25 @@ def load_corpus(data: DataConfig) -> Corpus:
     """Load the parts of a corpus; without `valid`, a validation part is held out of the training part.
 
     The split depends on the texts only, not on a seed or the order of lines, and all pairs of one source are in the
-    same part: no held-out source is in the training part. A single long text is split by position: its end is held out.
+    same part: no held-out source is in the training part (`headwise.data.splits`). A single long text is split by
+    position: its end is held out.
     """
     assert isinstance(data, TextDataConfig)
     data = resolve_name(data)
     parts = [_open_pairs(data, files) for files in (data.train, data.valid, data.test)]
     files = tuple(path for part in parts for path in part.files)
-    pairs: list[Iterable[Pair]] = [list(part) if _fits_in_memory(part) else part for part in parts]
-    train, valid, test = pairs
+    train, valid, test = parts
+    in_memory = _fits_in_memory(train)
+    sides: list[Iterable[Pair]] = [train, valid, test]
     if not data.valid or (data.test_fraction and not data.test):
-        train, *held_out = _split_text(train, data) if _is_one_text(parts[0]) else _hold_out(train, data)
-        valid, test = valid if data.valid else held_out[0], test if data.test else held_out[1]
+        split = _split_text(train, data) if _is_one_text(train) else _hold_out(train, data, in_memory)
+        sides = [split[0], valid if data.valid else split[1], test if data.test else split[2]]
+    elif in_memory:
+        sides[0] = list(train)
     if data.prefix:
-        train, valid, test = (PrefixedPairs(part, data.prefix) for part in (train, valid, test))
-    return Corpus(train, list(join_pieces(valid)), list(join_pieces(test)), files, data.format in UNPAIRED)
+        sides = [PrefixedPairs(side, data.prefix) for side in sides]
+    held_out = [list(join_pieces(side)) for side in sides[1:]]
+    return Corpus(sides[0], held_out[0], held_out[1], files, data.unpaired)
 
 
 def open_training_pairs(data: TextDataConfig) -> Pairs:
@@ -164,7 +174,7 @@ def resolve_name(data: TextDataConfig) -> TextDataConfig:
     if not data.name:
         if not data.train:
             raise UserError("[data] names nothing to train on; set data.name or data.train")
-        return data
+        return _resolve_splits(data)
     name, _, settings = data.name.partition(":")
     folder = data.root or os.environ.get("HEADWISE_DATA", "")
     if name in GENERATED:
@@ -182,35 +192,26 @@ def resolve_name(data: TextDataConfig) -> TextDataConfig:
     return validate(TextDataConfig, {**dict(data), "name": "", "root": root, **named.fields}, data.name)
 
 
-def _hold_out(pairs: Iterable[Pair], data: TextDataConfig) -> list[Iterable[Pair]]:
-    """Split by fingerprint: the lowest are the test part, the next the validation part, the rest the training part."""
-    test_fraction = 0 if data.test else data.test_fraction
-    lowest, highest, count = _lowest_fingerprints(pairs, 0 if test_fraction else data.valid_size)
-    test_size = math.ceil(test_fraction * count)
-    valid_size = 0 if data.valid else min(math.ceil(data.valid_fraction * count), data.valid_size)
-    cuts, start = [0], 0
-    for size in (test_size, valid_size):
-        # All pairs of a source are in one part, so it may be a little larger than its size.
-        last = lowest[min(start + size, len(lowest)) - 1]
-        start = int(np.searchsorted(lowest, last, side="right")) if size else start
-        cuts.append(int(last) + 1 if size else cuts[-1])
-    if cuts[-1] > highest:
-        raise UserError(
-            f"{' and '.join(data.train)}: too few different sources to hold some out; "
-            "add pairs, or name other files in data.valid"
-        )
-    test, valid, train = (Split(pairs, range(*ends)) for ends in pairwise([*cuts, 2**64]))
-    return [train, valid, test]
+def _resolve_splits(data: TextDataConfig) -> TextDataConfig:
+    """Replace a folder of several splits, as `DatasetDict.save_to_disk` writes it, by the folders of the splits."""
+    if data.format != "arrow" or len(data.train) != 1:
+        return data
+    folder = _resolve_path(data, data.train[0])
+    splits = {part: (path,) for part, path in find_splits(folder).items() if path}
+    unset = {part: path for part, path in splits.items() if part == "train" or not getattr(data, part)}
+    return data.replace(**unset) if unset else data
 
 
-def _lowest_fingerprints(pairs: Iterable[Pair], limit: int) -> tuple[np.ndarray, int, int]:
-    """The sorted fingerprints, only the `limit` lowest unless it is 0; the highest of all; and their number."""
-    fingerprints = (fingerprint(source or target) for source, target in pairs if not isinstance(target, Continuation))
-    lowest, highest, count = np.empty(0, np.uint64), 0, 0
-    while len(block := np.fromiter(islice(fingerprints, SORT_BLOCK if limit else None), np.uint64)):
-        highest, count = max(highest, int(block.max())), count + len(block)
-        lowest = np.sort(np.concatenate([lowest, block]))[: limit or None]
-    return lowest, highest, count
+def _resolve_path(data: TextDataConfig, file: str) -> Path:
+    return Path(data.root).expanduser() / Path(file).expanduser()
+
+
+def _hold_out(pairs: Pairs, data: TextDataConfig, in_memory: bool) -> list[Iterable[Pair]]:
+    """Hold out pairs by their fingerprints: the training, validation and test parts."""
+    documents = data.format in DOCUMENT_FORMATS and has_groups(Rows(pairs))
+    rows: Iterable[Row] = Rows(pairs, grouped=data.group != "" or documents)
+    sizes = Sizes(0.0 if data.valid else data.valid_fraction, 0.0 if data.test else data.test_fraction, data.valid_size)
+    return [*hold_out(list(rows) if in_memory else rows, sizes, data.stratify is True, " and ".join(data.train))]
 
 
 def _is_one_text(pairs: Pairs) -> bool:
@@ -231,14 +232,21 @@ def _split_text(text: Iterable[Pair], data: TextDataConfig) -> list[Iterable[Pai
 
 
 def _fits_in_memory(pairs: Pairs) -> bool:
-    size = sum(path.stat().st_size for path in pairs.files if path.exists())
+    size = sum(path.stat().st_size * _expansion(path) for path in pairs.files if path.exists())
     return pairs.format not in UNPAIRED and size <= MAX_IN_MEMORY
 
 
+def _expansion(path: Path) -> int:
+    """About how many times larger the texts of a file are than the file."""
+    return COMPRESSION if strip_suffix(path.name) != path.name or path.suffix in SUFFIXES["parquet"] else 1
+
+
 def _open_pairs(data: TextDataConfig, files: tuple[str, ...]) -> Pairs:
-    paths = tuple(Path(data.root).expanduser() / Path(file).expanduser() for file in files)
-    paths = find_files(paths) if data.format in UNPAIRED else paths
-    return Pairs(paths, data.format, data.column, data.one_to_one, data.reverse, data.columns)
+    paths = tuple(_resolve_path(data, file) for file in files)
+    options = data.read_options
+    aligned = are_aligned(paths, data.format, options)
+    paths = paths if aligned else expand_files(paths, data.format)
+    return Pairs(paths, data.format, options, data.reverse, aligned)
 
 
 def _find_package(named: NamedCorpus) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, chain, groupby
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from headwise.text.tokenisers import Tokenisers
 Row = tuple[Sequence[int] | None, Sequence[int]]  # source and target; None: it continues the target of the row before
 CHUNK_PAIRS = 10_000  # pairs tokenised at a time: enough for the library's threads, little memory
 CHUNK_CHARACTERS = 2**18  # characters tokenised at a time, of long texts
+FLUSH_TOKENS = 2**16  # tokens written at a time
 VERSION = 1  # of the cache; another number tokenises everything anew
 
 
@@ -76,9 +77,10 @@ def tokenise(pairs: Iterable[Pair], tokenisers: Tokenisers) -> Iterator[Row]:
     for chunk in _chunk_pairs(pairs):
         leads = [target.lead if isinstance(target, Continuation) else "" for _, target in chunk]
         lead_sizes = {lead: len(encode(lead)) if lead else 0 for lead in set(leads)}
-        sources = tokenisers.source.encode_batch([source for source, _ in chunk])
+        sources = [source for source, _ in chunk]
+        encoded = tokenisers.source.encode_batch(sources) if any(sources) else [list[int]()] * len(chunk)
         targets = tokenisers.target.encode_batch([lead + text for lead, (_, text) in zip(leads, chunk, strict=True)])
-        for lead, source, target in zip(leads, sources, targets, strict=True):
+        for lead, source, target in zip(leads, encoded, targets, strict=True):
             yield None if lead else source, target[lead_sizes[lead] :]
 
 
@@ -86,7 +88,7 @@ def _chunk_pairs(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
     """Group pairs, or pieces of them, that are tokenised at a time."""
     chunk, size = list[Pair](), 0
     for source, target in pairs:
-        for piece in split_pieces(target, CHUNK_CHARACTERS):
+        for piece in split_pieces(target, CHUNK_CHARACTERS) if len(target) > CHUNK_CHARACTERS else (target,):
             chunk.append((source, piece))
             size += len(source) + len(piece)
             if size >= CHUNK_CHARACTERS or len(chunk) == CHUNK_PAIRS:
@@ -113,22 +115,58 @@ def _group_by_pair(rows: Iterable[Row]) -> Iterator[tuple[Sequence[int], Iterato
 def write_examples(folder: Path, rows: Iterable[Row], id_limit: int, max_length: int) -> None:
     """Stream rows of ids below `id_limit` into a folder, dropping those with a side longer than `max_length`."""
     dtype, code = ("uint16", "H") if id_limit <= 2**16 else ("int32", "i")
-    end, dropped = 0, 0
     with open(folder / "tokens.bin", "wb") as tokens, open(folder / "bounds.bin", "wb") as bounds:
-        array("q", [0]).tofile(bounds)
-        for source, targets in _group_by_pair(rows):
-            begin, middle = end, end + len(source)
-            end = middle
-            array(code, source).tofile(tokens)
-            for target in targets:
-                array(code, target).tofile(tokens)
-                end += len(target)
-            if max(middle - begin, end - middle) > max_length:
-                dropped += 1
-                end = begin
-                tokens.truncate(tokens.seek(end * np.dtype(dtype).itemsize))
-                continue
-            array("q", [middle, end]).tofile(bounds)
-    meta: dict[str, Any] = {"dtype": dtype, "dropped": dropped}
+        writer = _Writer(tokens, bounds, code, max_length)
+        for source, target in rows:
+            if source is not None:
+                writer.begin_pair(source)
+            writer.extend_target(target)
+        writer.finish()
+    meta: dict[str, Any] = {"dtype": dtype, "dropped": writer.dropped}
     meta["sha256"] = hash_files(folder, "tokens.bin", "bounds.bin")
     (folder / "meta.json").write_text(json.dumps(meta))
+
+
+class _Writer:
+    """Tokens and bounds of pairs, collected in memory and written `FLUSH_TOKENS` at a time."""
+
+    def __init__(self, tokens: IO[bytes], bounds: IO[bytes], code: str, max_length: int):
+        self.file, self.bounds_file, self.max_length, self.dropped = tokens, bounds, max_length, 0
+        self.tokens, self.bounds = array(code), array("q", [0])
+        self.written = 0  # tokens in the file
+        self.begin = self.middle = -1  # where source and target of the pair begin; -1: there is none yet
+
+    def begin_pair(self, source: Sequence[int]) -> None:
+        self.finish_pair()
+        self.begin = self.written + len(self.tokens)
+        self.middle = self.begin + len(source)
+        self.tokens.extend(source)
+
+    def extend_target(self, target: Sequence[int]) -> None:
+        self.tokens.extend(target)
+        if len(self.tokens) >= FLUSH_TOKENS:
+            self.flush()
+
+    def finish_pair(self) -> None:
+        """Keep the pair, or drop it if a side is too long."""
+        end = self.written + len(self.tokens)
+        if self.begin < 0:
+            return
+        if max(self.middle - self.begin, end - self.middle) <= self.max_length:
+            self.bounds.extend((self.middle, end))
+            return
+        self.dropped += 1
+        if self.begin < self.written:  # some of it is in the file
+            self.file.truncate(self.file.seek(self.begin * self.tokens.itemsize))
+            self.written = self.begin
+        del self.tokens[self.begin - self.written :]
+
+    def flush(self) -> None:
+        self.tokens.tofile(self.file)
+        self.bounds.tofile(self.bounds_file)
+        self.written += len(self.tokens)
+        del self.tokens[:], self.bounds[:]
+
+    def finish(self) -> None:
+        self.finish_pair()
+        self.flush()

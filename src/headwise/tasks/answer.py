@@ -19,6 +19,7 @@ from headwise.data.read import Pair
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.evaluate.answers import exact_match, word_f1
+from headwise.evaluate.score import Score
 from headwise.models.config import ModelConfig
 from headwise.models.text_classifier import SpanClassifier
 from headwise.tasks.base import Evaluation, TaskConfig, TextTask
@@ -70,7 +71,12 @@ class Answer(TextTask["AnswerConfig", SpanClassifier]):
         by_source = collect_references(pairs)
         sources, targets = list(by_source), list(by_source.values())
         outputs = self.predict_answers(model, sources)
-        return Evaluation(sources, outputs, targets, [exact_match(outputs, targets), word_f1(outputs, targets)])
+        return Evaluation(sources, outputs, targets, self.score_outputs(outputs, targets))
+
+    def score_outputs(
+        self, outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, language: str = "en"
+    ) -> list[Score]:
+        return [score(outputs, references, resamples=resamples) for score in (exact_match, word_f1)]
 
     def predict_answers(
         self, model: SpanClassifier, sources: Sequence[str], max_length: int = 30, tokens: int = 8192
@@ -120,4 +126,6 @@ class AnswerConfig(TaskConfig):
 
     task_class = Answer
     command = "answer"
+    fits = "spans"
+    baselines = ("best sentence",)
     kind: Literal["answer"] = "answer"

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 import torch.nn.functional as F
@@ -32,9 +32,6 @@ from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
 from headwise.train.state import Data, LossState, Metric
 from headwise.vision.images import Images
-
-if TYPE_CHECKING:
-    from headwise.data.sniff import Facts
 
 
 class TrainingData(Data, Protocol):
@@ -114,6 +111,8 @@ class TaskConfig(Config):
     confusion: ClassVar[bool] = False  # an evaluation has a confusion matrix
     writes: ClassVar[Literal["", "target", "continuation"]] = ""  # what the model generates token by token
     command: ClassVar[str] = ""  # `headwise COMMAND RUN` applies its runs; empty: no command does
+    fits: ClassVar[str] = ""  # the data for which `headwise fit` chooses it (`autofit.roles.Shape`); empty: none
+    baselines: ClassVar[tuple[str, ...]] = ()  # what `headwise fit` compares it with (`autofit.baselines`)
 
     @property
     def model_task(self) -> str:
@@ -124,11 +123,6 @@ class TaskConfig(Config):
     def transduces(self) -> bool:
         """Whether it turns source texts into target texts."""
         return self.writes == "target" and self.reads == "texts" and not self.unpaired
-
-    @classmethod
-    def suits(cls, facts: Facts) -> bool:
-        """Whether `headwise fit` chooses this task for such pairs."""
-        return False
 
     def for_model(self, model: ModelConfig) -> Self:
         """The config with settings of "auto" resolved for this model."""
@@ -234,6 +228,12 @@ class Task(ABC, Generic[Settings, Model, ExampleSet, PairSet]):
     def evaluate(self, model: Model, pairs: PairSet, config: DecodeConfig = GREEDY, language: str = "en") -> Evaluation:
         """Outputs and scores with intervals."""
 
+    def score_outputs(
+        self, outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, language: str = "en"
+    ) -> list[Score]:
+        """The scores of outputs as `evaluate` lists them, also of another model; empty where outputs have none."""
+        return []
+
 
 AnyModelTask: TypeAlias = Task[Any, Any, Any, Any]
 
@@ -244,8 +244,13 @@ class TextTask(Task[Settings, Model, Examples, Sequence[Pair]]):
     def build_batches(self, examples: Examples, seed: int, config: TrainConfig) -> TrainingData:
         return PairData(examples, seed, config.tokens_per_batch, config.batch_size)
 
+    @classmethod
+    def adapt_data(cls, data: DataConfig) -> DataConfig:
+        """The data with the settings that the task needs."""
+        return data
+
     def load_test_pairs(self, data: DataConfig) -> Sequence[Pair]:
-        corpus = load_corpus(data)
+        corpus = load_corpus(self.adapt_data(data))
         return list(corpus.test or corpus.valid)
 
 

@@ -159,6 +159,8 @@ class CaptionConfig(TransduceConfig):
     task_class = Caption
     command = "caption"
     reads = "images"
+    fits = "captions"
+    baselines = ("nearest neighbour",)
     kind: Literal["caption"] = "caption"  # type: ignore[assignment]
     score: Literal["bleu", "ser", "wer", "rouge"] = "bleu"
     prefix_lm: Literal[False] = False  # the source is no text

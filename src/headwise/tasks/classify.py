@@ -8,7 +8,7 @@ from typing import Literal
 from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.losses import Loss
 from headwise.data.collate import PairBatch
-from headwise.data.config import DataConfig
+from headwise.data.config import DataConfig, TextDataConfig
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared, prepare
 from headwise.data.read import Pair
@@ -59,10 +59,13 @@ class Classify(TextTask["ClassifyConfig", SequenceClassifier]):
     """Sequence classification: sources are texts, targets their labels."""
 
     @classmethod
+    def adapt_data(cls, data: DataConfig) -> DataConfig:
+        assert isinstance(data, TextDataConfig)
+        return data.replace(stratify=True) if data.stratify == "auto" else data
+
+    @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
-        if isinstance(tokeniser, TokeniserConfig):
-            return prepare(data, tokeniser.replace(shared=False, target=LabelsConfig(), pairs=True))
-        return prepare(data, tokeniser.accept_pairs())
+        return prepare_labelled(cls.adapt_data(data), tokeniser)
 
     @property
     def checkpoint_metric(self) -> Metric:
@@ -96,8 +99,13 @@ class Classify(TextTask["ClassifyConfig", SequenceClassifier]):
         references = self.normalise_labels(pairs)
         outputs = [[most_probable(row)] for row in self.predict_probabilities(model, sources)]
         names, counts = confusion_matrix(outputs, references)
-        scores = [find_scorer(name)(outputs, references, 1000) for name in self.config.scores]
-        return Evaluation(sources, [label for (label,) in outputs], references, scores, names, counts)
+        labels = [label for (label,) in outputs]
+        return Evaluation(sources, labels, references, self.score_outputs(labels, references), names, counts)
+
+    def score_outputs(
+        self, outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, language: str = "en"
+    ) -> list[Score]:
+        return [find_scorer(name)([[label] for label in outputs], references, resamples) for name in self.config.scores]
 
     def normalise_labels(self, pairs: Sequence[Pair]) -> list[list[str]]:
         """The label of each pair, normalised as in training."""
@@ -121,6 +129,13 @@ class Classify(TextTask["ClassifyConfig", SequenceClassifier]):
         return by_text
 
 
+def prepare_labelled(data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
+    """Prepare texts or pairs of texts with a label or number each."""
+    if isinstance(tokeniser, TokeniserConfig):
+        return prepare(data, tokeniser.replace(shared=False, target=LabelsConfig(), pairs=True))
+    return prepare(data, tokeniser.accept_pairs())
+
+
 def most_probable(probabilities: dict[str, float]) -> str:
     return max(probabilities, key=probabilities.__getitem__)
 
@@ -133,6 +148,8 @@ class ClassifyConfig(TaskConfig):
     labelled = True
     confusion = True
     command = "classify"
+    fits = "labelled"
+    baselines = ("majority", "bag of words")
     kind: Literal["classify"] = "classify"
     scores: tuple[str, ...] = ("accuracy", "f1")
     # From logits to probabilities. sigmoid: multi-label classification, for imported models only.

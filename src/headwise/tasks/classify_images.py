@@ -19,6 +19,7 @@ from headwise.data.prepare import Prepared
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.evaluate.labels import confusion_matrix
+from headwise.evaluate.score import Score
 from headwise.models.config import ModelConfig
 from headwise.models.image_classifier import ImageClassifier
 from headwise.models.image_fields import ImageFields
@@ -136,8 +137,14 @@ class ClassifyImages(LabelledImageTask["ClassifyImagesConfig", ImageClassifier])
         outputs = [[most_probable(row)] for row in self.predict_probabilities(model, pairs.pixels)]
         references = [[str(label)] for label in pairs.targets]
         names, counts = confusion_matrix(outputs, references)
-        scores = [find_scorer(name)(outputs, references, 1000) for name in self.config.scores]
-        return Evaluation(list(pairs.names), [label for (label,) in outputs], references, scores, names, counts)
+        labels = [label for (label,) in outputs]
+        scores = self.score_outputs(labels, references)
+        return Evaluation(list(pairs.names), labels, references, scores, names, counts)
+
+    def score_outputs(
+        self, outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, language: str = "en"
+    ) -> list[Score]:
+        return [find_scorer(name)([[label] for label in outputs], references, resamples) for name in self.config.scores]
 
     def describe_image(self, model: ImageClassifier, image: Tensor, config: DecodeConfig) -> ImageDescription:
         return ImageDescription(self.predict_probabilities(model, image)[0])
@@ -228,6 +235,8 @@ class ClassifyImagesConfig(TaskConfig):
     confusion = True
     command = "classify"
     reads = "images"
+    fits = "images"
+    baselines = ("majority", "nearest neighbour")
     kind: Literal["classify-images"] = "classify-images"
     scores: tuple[str, ...] = ("accuracy",)
     augment: tuple[AnyAugmentation, ...] = ()

@@ -173,6 +173,8 @@ class DetectConfig(TaskConfig):
     task_class = Detect
     labelled = True
     command = "detect"
+    fits = "boxes"
+    baselines = ("mean boxes",)
     reads = "images"
     kind: Literal["detect"] = "detect"
     flip: float = Field(0.0, ge=0, le=1)  # probability of a random horizontal flip in training

@@ -212,6 +212,8 @@ class LanguageModelConfig(TaskConfig):
     task_class = LanguageModelTask
     writes = "continuation"
     command = "generate"
+    fits = "texts"
+    baselines = ("n-gram",)
     unpaired = True
     kind: Literal["language-model"] = "language-model"
     context: int = Field(256, ge=1)  # tokens of a training block; longer texts are cut

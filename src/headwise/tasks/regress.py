@@ -24,7 +24,7 @@ from headwise.evaluate.score import Score
 from headwise.models.config import ModelConfig
 from headwise.models.text_classifier import SequenceClassifier
 from headwise.tasks.base import Evaluation, TaskConfig, TextTask
-from headwise.tasks.classify import Classify
+from headwise.tasks.classify import prepare_labelled
 from headwise.tasks.tag import batch_texts
 from headwise.text import EOS, UNK
 from headwise.text.config import TokeniserConfig
@@ -37,10 +37,16 @@ class Regress(TextTask["RegressConfig", SequenceClassifier]):
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
-        return Classify.prepare(data, tokeniser)
+        return prepare_labelled(data, tokeniser)
 
     def build(self, model: ModelConfig) -> SequenceClassifier:
-        return model.build(self.tokenisers.source.size, 1, self.config.model_task)
+        """The model, whose first output is the mean of the labels: otherwise the first epochs only learn it."""
+        built: SequenceClassifier = model.build(self.tokenisers.source.size, 1, self.config.model_task)
+        bias = getattr(built.head, "bias", None)
+        if isinstance(bias, Tensor) and len(self.label_values) > UNK + 1:
+            with torch.no_grad():
+                bias.fill_(float(self.label_values[UNK + 1 :].mean()))
+        return built
 
     @property
     def checkpoint_metric(self) -> Metric:
@@ -68,6 +74,12 @@ class Regress(TextTask["RegressConfig", SequenceClassifier]):
         values = self.predict_values(model, sources)
         outputs = [f"{value:.3f}" for value in values]
         return Evaluation(sources, outputs, [[label] for _, label in pairs], score_values(values, pairs))
+
+    def score_outputs(
+        self, outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, language: str = "en"
+    ) -> list[Score]:
+        pairs = [("", label) for (label,) in references]
+        return score_values([parse_number(output) for output in outputs], pairs, resamples)
 
     def predict_values(self, model: SequenceClassifier, texts: Sequence[str], tokens: int = 8192) -> list[float]:
         """The model's output for each text."""
@@ -106,5 +118,7 @@ class RegressConfig(TaskConfig):
     task_class = Regress
     labelled = True
     command = "classify"
+    fits = "numbers"
+    baselines = ("mean", "bag of words (ridge)")
     model_of = "classify"
     kind: Literal["regress"] = "regress"

@@ -23,6 +23,7 @@ from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.driver import batch_by_length as by_length
 from headwise.errors import UserError
 from headwise.evaluate.labels import accuracy_by_text, confusion_matrix, macro_f1
+from headwise.evaluate.score import Score
 from headwise.hmm.model import HiddenMarkov
 from headwise.models.text_classifier import TokenClassifier
 from headwise.tasks.base import Evaluation, TaskConfig, TextTask
@@ -47,10 +48,14 @@ class Tag(TextTask["TagConfig", Tagger]):
     """Token classification. Words and their tags are separated by spaces."""
 
     @classmethod
+    def adapt_data(cls, data: DataConfig) -> DataConfig:
+        return data.replace(one_to_one=TagConfig.one_to_one)
+
+    @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         if isinstance(tokeniser, TokeniserConfig):
             tokeniser = tokeniser.replace(shared=False, target=WordsConfig(size=0))
-        return prepare(data.replace(one_to_one=TagConfig.one_to_one), tokeniser, tokenise_tagged)
+        return prepare(cls.adapt_data(data), tokeniser, tokenise_tagged)
 
     def fit_model(self, model: Tagger, examples: Examples) -> None:
         assert isinstance(model, SequenceTagger)
@@ -76,14 +81,20 @@ class Tag(TextTask["TagConfig", Tagger]):
         sources = [text for text, _ in pairs]
         references = self.normalise_tags(pairs)
         outputs = self.predict_tags(model, sources)
-        scores = [accuracy_by_text(outputs, references), macro_f1(outputs, references)]
+        joined = [[" ".join(tags)] for tags in references]
+        scores = self.score_outputs([" ".join(tags) for tags in outputs], joined)
         known = self.find_known_words(sources)
         if not all(map(all, known)):
             predicted, true = (select_unknown(tags, known) for tags in (outputs, references))
             scores.append(accuracy_by_text(predicted, true, name="accuracy on unknown words"))
         names, counts = confusion_matrix(outputs, references)
-        joined = [[" ".join(tags)] for tags in references]
         return Evaluation(sources, [" ".join(tags) for tags in outputs], joined, scores, names, counts)
+
+    def score_outputs(
+        self, outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, language: str = "en"
+    ) -> list[Score]:
+        predicted, true = [tags.split() for tags in outputs], [tags.split() for (tags,) in references]
+        return [accuracy_by_text(predicted, true, resamples), macro_f1(predicted, true, resamples)]
 
     def normalise_tags(self, pairs: Sequence[Pair]) -> list[list[str]]:
         """The tags of each pair, normalised as in training."""
@@ -153,4 +164,6 @@ class TagConfig(TaskConfig):
     labelled = True
     confusion = True
     command = "tag"
+    fits = "tagged"
+    baselines = ("most frequent tag",)
     kind: Literal["tag"] = "tag"

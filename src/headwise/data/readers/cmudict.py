@@ -27,4 +27,4 @@ def read_cmudict(path: Path, options: ReadOptions) -> Iterator[Record]:
         pair = word, " ".join(_STRESS.sub("", phonemes).split())
         if pair not in seen:
             seen.add(pair)
-            yield number, *pair
+            yield Record(number, *pair)

@@ -17,4 +17,4 @@ def read_codespell(path: Path, options: ReadOptions) -> Iterator[Record]:
         if not arrow and line.strip():
             raise UserError(f"{path}, line {number}: no '->' between a misspelling and its correction")
         for correction in rest.rpartition(",")[0].split(",") if "," in rest else [rest]:
-            yield number, misspelling, correction
+            yield Record(number, misspelling, correction)

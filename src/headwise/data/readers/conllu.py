@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from headwise.data.files import read_lines
@@ -12,11 +12,13 @@ from headwise.errors import UserError
 
 _ID, _FORM, _HEAD = 0, 1, 6
 _TAG_COLUMNS = {"upos": 3, "xpos": 4, "deprel": 7}
+_NEW_DOCUMENT = re.compile(r"#\s*newdoc\b")
 _RANGE_OR_EMPTY = re.compile(r"\d+[-.]\d+")  # multiword ranges, 1-2, and empty nodes, 1.1
 
 
 def read_conllu(path: Path, options: ReadOptions) -> Iterator[Record]:
-    """Read the words of each sentence and their tags, both joined by spaces."""
+    """Read the words of each sentence and their tags, both joined by spaces; the group is the document, if there are
+    comments `# newdoc`."""
     return _read_sentences(path, options.column, with_heads=False)
 
 
@@ -30,10 +32,14 @@ def _read_sentences(path: Path, column: str, with_heads: bool) -> Iterator[Recor
     words: list[str] = []
     tags: list[str] = []
     first = 1
+    document: str | None = ""  # None: it has no name, and its first sentence stands for it
     for number, line in read_lines(path):
         if not line.strip():
-            yield first, " ".join(words), " ".join(tags)
+            yield (record := _build_record(first, words, tags, document))
+            document = record.group
             words, tags, first = [], [], number + 1
+        elif _NEW_DOCUMENT.match(line):
+            document = line.partition("=")[2].strip() or None
         elif not line.startswith("#"):
             fields = line.split("\t")
             if len(fields) != 10 or not all(map(str.strip, fields)):
@@ -47,4 +53,9 @@ def _read_sentences(path: Path, column: str, with_heads: bool) -> Iterator[Recor
                 )
             words.append("_".join(fields[_FORM].split()) + (f"|{fields[_HEAD]}" if with_heads else ""))
             tags.append("_".join(fields[_TAG_COLUMNS[column]].split()))
-    yield first, " ".join(words), " ".join(tags)
+    yield _build_record(first, words, tags, document)
+
+
+def _build_record(first: int, words: Sequence[str], tags: Sequence[str], document: str | None) -> Record:
+    source = " ".join(words)
+    return Record(first, source, " ".join(tags), source if document is None else document)

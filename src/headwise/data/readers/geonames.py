@@ -34,4 +34,4 @@ def read_geonames(path: Path, options: ReadOptions) -> Iterator[Record]:
             same_words = len(_WORD_ENDS.findall(alternate)) == len(_WORD_ENDS.findall(name))
             if same_words and _RUSSIAN.fullmatch(alternate) and (name, alternate) not in seen:
                 seen.add((name, alternate))
-                yield number, name, alternate
+                yield Record(number, name, alternate)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import cast
 
 from headwise.data.files import decode_lines, open_file
 from headwise.data.readers.base import ReadOptions, Record
@@ -24,8 +26,8 @@ def read_labelled_zip(path: Path, options: ReadOptions) -> Iterator[Record]:
                 labels = {name: suffix[1:] for name, suffix in suffixes.items() if suffix not in _UNLABELLED}
                 for name, label in labels.items():
                     with archive.open(name) as file:
-                        lines = decode_lines(file, f"{path}, {name}")
-                        yield from ((number, line, label) for number, line in lines if line.strip())
+                        lines = decode_lines(io.BufferedReader(cast(io.RawIOBase, file)), f"{path}, {name}")
+                        yield from (Record(number, line, label) for number, line in lines if line.strip())
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):  # the last: a password
             raise UserError(f"{path}: is not a complete zip archive without a password; copy it again") from None
     if not labels:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from headwise.data.files import open_file, read_lines
+from headwise.data.files import open_text, read_lines
 from headwise.data.readers.jsonl import is_jsonl, read_jsonl_texts
 from headwise.data.texts import Continuation, find_break
 from headwise.errors import UserError
@@ -67,7 +67,7 @@ def _clean(text: str, kind: type[str], strip: bool) -> list[str]:
 def _read_chunks(path: Path) -> Iterator[str]:
     """Yield a file's text as it is read, without a byte-order mark and with \\n as line ends."""
     rest, more, mark = b"", True, "\ufeff"
-    with open_file(path) as file:
+    with open_text(path) as file:
         while more:
             more = bool(block := file.read(PIECE_SIZE))
             try:

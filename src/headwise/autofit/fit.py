@@ -1,0 +1,170 @@
+"""Auto-fit: recognise the data, choose an experiment, train it, evaluate it and write its model card."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headwise.autofit.baselines import BaselineResult, score_baselines
+from headwise.autofit.model_card import describe_verdict, write_model_card
+from headwise.autofit.plan import Plan, find_task, plan
+from headwise.autofit.recognise import recognise
+from headwise.autofit.recognition import Recognition, describe_shape
+from headwise.data.config import TextDataConfig
+from headwise.data.corpora import load_corpus
+from headwise.errors import UserError, nearest
+from headwise.experiment.load import load
+from headwise.experiment.run import ignore, train_experiment
+from headwise.runs import Run
+from headwise.tasks.base import Evaluation
+from headwise.tasks.tables import TASKS, task_config
+from headwise.train.loop import Result
+
+Announce = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A trained run with its evaluation, the baselines, and what the data were taken for."""
+
+    run: Run
+    result: Result
+    recognition: Recognition
+    plan: Plan
+    evaluation: Evaluation
+    baselines: list[BaselineResult]
+
+
+def fit(*files: str | Path, minutes: float = 10.0, runs: str | Path = "runs", name: str = "", **options: Any) -> Run:
+    """Train on the user's data within a time limit, and return the run.
+
+    `files` are one file or folder, two aligned files, or several files of one kind (see `headwise fit --help`).
+    `task`, `columns`, `language` and `init_from` overrule what is found; `announce` gets lines about data and model.
+    """
+    return fit_files(files, minutes=minutes, runs=runs, name=name, **options).run
+
+
+def prepare_fit(
+    files: Sequence[str | Path],
+    *,
+    minutes: float = 10.0,
+    name: str = "",
+    task: str = "",
+    columns: Sequence[str] = (),
+    init_from: str = "",
+) -> tuple[Recognition, Plan]:
+    """Recognise the data and choose an experiment."""
+    if not files:
+        raise UserError("name a file or folder to learn from, or two aligned files")
+    shape = find_shape(task) if task else ""
+    recognition = recognise(files, columns, shape)
+    return recognition, plan(recognition, minutes, name, init_from, task)
+
+
+def find_shape(task: str) -> str:
+    """The shape of the data that a task learns from."""
+    fitted = [kind for kind in TASKS.names if task_config(kind).fits]
+    if task not in fitted:
+        raise UserError(f"--task: `headwise fit` has no task '{task}'; {nearest(task, fitted)}")
+    return task_config(task).fits
+
+
+def fit_files(
+    files: Sequence[str | Path],
+    *,
+    runs: str | Path = "runs",
+    language: str = "en",
+    announce: Announce = ignore,
+    minutes: float = 10.0,
+    name: str = "",
+    task: str = "",
+    columns: Sequence[str] = (),
+    init_from: str = "",
+    **options: Any,
+) -> Fit:
+    """Recognise, plan, train, evaluate; write the model card."""
+    recognition, chosen = prepare_fit(
+        files, minutes=minutes, name=name, task=task, columns=columns, init_from=init_from
+    )
+    for line in describe(files, recognition, chosen):
+        announce(line)
+    run, result = train_experiment(chosen.experiment, runs, announce=announce, **options)
+    if result.interrupted:
+        return Fit(run, result, recognition, chosen, Evaluation([], [], [], []), [])
+    trained = load(run.path)
+    announce("evaluating ...")
+    evaluation = trained.evaluate(language=language)
+    baselines = score_baselines(trained, evaluation)
+    fitted = Fit(run, result, recognition, chosen, evaluation, baselines)
+    write_model_card(run, trained, recognition, chosen, evaluation, baselines, result)
+    return fitted
+
+
+def describe(files: Sequence[str | Path], recognition: Recognition, chosen: Plan) -> Iterator[str]:
+    """Lines about what the data were taken for, what is held out, and what was chosen."""
+    names = " and ".join(Path(file).name or str(file) for file in files)
+    yield f"{names}: {describe_shape(recognition.shape)} ({recognition.reason})"
+    statistics = chosen.statistics
+    if recognition.columns:
+        *texts, target = map(str, recognition.columns)
+        yield f"columns: {' + '.join(texts)} -> {target}" if texts else f"column: {target}"
+    if statistics is not None:
+        if chosen.experiment.task.labelled and recognition.shape == "labelled":
+            common = statistics.labels.most_common(8)
+            shown = ", ".join(f"{label} {count:,}" for label, count in common)
+            more = f" and {len(statistics.labels) - len(common)} more" if len(statistics.labels) > len(common) else ""
+            yield f"labels: {shown}{more}"
+        for source, target in statistics.examples:
+            yield f"  {shorten(source)}  ->  {shorten(target)}" if source else f"  {shorten(target)}"
+    yield from _describe_split(chosen)
+    for warning in (*recognition.warnings, *chosen.warnings):
+        yield f"warning: {warning}"
+    for reading in recognition.alternatives:
+        quoted = " ".join(shlex.quote(str(file)) for file in files)
+        columns = " ".join(shlex.quote(str(name)) for name in reading.names)
+        yield (
+            f"to read it as {describe_shape(reading.shape)} instead: headwise fit {quoted} "
+            f"--task {find_task(reading.shape)} --columns {columns}"
+        )
+    yield from chosen.reasons
+
+
+def _describe_split(chosen: Plan) -> Iterator[str]:
+    """What is held out for validation and test."""
+    data, statistics = chosen.experiment.data, chosen.statistics
+    if not isinstance(data, TextDataConfig) or statistics is None:
+        return
+    corpus = load_corpus(data.replace(one_to_one=chosen.experiment.task.one_to_one))
+    valid, test = len(corpus.valid), len(corpus.test)
+    if data.format == "text" and valid <= 1:
+        yield "held out: the end of the text, for validation"
+        return
+    parts = [f"{count:,} {part}" for count, part in ((test, "to test"), (valid, "to validate")) if count]
+    apart = "" if data.valid and data.test else "; rows with the same source stay together"
+    if apart and chosen.experiment.task.labelled and not chosen.experiment.task.one_to_one:
+        apart += ", and each label has its share"
+    yield f"{statistics.rows:,} rows; held out: {' and '.join(parts)}{apart}"
+
+
+def shorten(text: str, limit: int = 60) -> str:
+    """A text in one line of at most `limit` characters.
+
+    >>> shorten("a long text", 6)
+    'a lon…'
+    """
+    line = " ".join(text.replace("\t", " | ").split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def summarise(fitted: Fit) -> Iterator[str]:
+    """Lines about scores, baselines, and commands to go on with."""
+    for score in fitted.evaluation.scores:
+        yield f"held-out {score}"
+    for baseline in fitted.baselines:
+        for score in baseline.scores[:1]:
+            yield f"baseline, {baseline.name}: {score}"
+    if verdict := describe_verdict(fitted.evaluation, fitted.baselines):
+        yield verdict

@@ -1,0 +1,102 @@
+"""Recognition of rows with named values, which may be nested: JSON lines, Parquet, Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from headwise.autofit.columns import Column
+from headwise.autofit.recognition import Recognition, choose
+from headwise.autofit.roles import Shape
+from headwise.autofit.tables import recognise_table
+from headwise.errors import UserError
+
+SAMPLE = 5000  # rows from which a file is recognised
+ANSWERS = ("answers.text", "answer.text", "answers", "answer", "answer_text")
+
+
+def recognise_objects(
+    path: Path, format: str, rows: Iterable[Mapping[str, Any]], columns: Sequence[str | int], shape: str
+) -> Recognition:
+    """Recognise rows with named values: JSON lines, Parquet, Arrow."""
+    sample = list(islice(rows, SAMPLE))
+    if not sample:
+        raise UserError(f"{path}: has no rows; name a file with examples to learn from")
+    keys = list(dict.fromkeys(key for row in sample for key in row))
+    data: dict[str, Any] = {"train": [str(path)], "format": format}
+    flat = [_flatten(row) for row in sample]
+    names = list(dict.fromkeys(key for row in flat for key in row))
+    if not columns:
+        for find in (_find_spans, _find_tagged, _find_translations):
+            if (found := find(names, flat)) is not None:
+                return choose(Recognition(found[0], {**data, "columns": list(found[1])}, found[2]), shape, path)
+    table = [Column(name, [_write(row.get(name)) for row in flat]) for name in names if not _is_nested(flat, name)]
+    reason = f"rows with the keys {', '.join(map(str, keys[:8]))}"
+    return recognise_table(path, data, table, columns, shape, reason, [])
+
+
+def _flatten(row: Mapping[str, Any], prefix: str = "", depth: int = 2) -> dict[str, Any]:
+    """Values of nested objects by keys with dots, such as `answers.text`."""
+    flat: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, Mapping) and depth:
+            flat |= _flatten(value, f"{prefix}{key}.", depth - 1)
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping) and depth:
+            for below in value[0]:
+                flat[f"{prefix}{key}.{below}"] = [item.get(below) for item in value if isinstance(item, Mapping)]
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _write(value: object) -> str:
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _is_nested(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
+    return any(isinstance(row.get(name), list | dict) for row in rows)
+
+
+Found = tuple[Shape, tuple[str, ...], str]
+Find = Callable[[Sequence[str], Sequence[Mapping[str, Any]]], Found | None]
+
+
+def _find_spans(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Found | None:
+    """Questions, texts and answers that stand in the texts."""
+    answers = next((name for name in ANSWERS if name in names), "")
+    texts = next((name for name in ("context", "passage", "text", "paragraph", "document") if name in names), "")
+    if not answers or not texts or "question" not in names:
+        return None
+    first = [(_list(row.get(answers)), str(row.get(texts) or "")) for row in rows]
+    inside = sum(answer[0] in text for answer, text in first if answer)
+    if not inside or inside < 0.8 * sum(bool(answer) for answer, _ in first):
+        return None
+    return "spans", ("question", texts, answers), f"the answers ({answers}) are words of the {texts}"
+
+
+def _find_tagged(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Found | None:
+    """Two lists of the same length in each row: words and their tags."""
+    lists = [name for name in names if all(isinstance(row.get(name), list) for row in rows)]
+    for words in lists:
+        for tags in reversed(lists):
+            same = tags != words and all(len(row[words]) == len(row[tags]) for row in rows)
+            values = Column("", [str(tag) for row in rows for tag in row[tags]]) if same else None
+            strings = same and all(isinstance(word, str) for row in rows for word in row[words])
+            if values and strings and len(values.counts) <= min(400, len(values.filled) / 2 + 1):
+                kinds = len(values.counts)
+                return "tagged", (words, tags), f"lists of words ({words}) and of {kinds} different tags ({tags})"
+    return None
+
+
+def _find_translations(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Found | None:
+    """`translation.en` and `translation.de`, as in Hugging Face data sets."""
+    sides = [name for name in names if name.startswith("translation.")]
+    if len(sides) != 2:
+        return None
+    return "pairs", (sides[0], sides[1]), f"two languages under one key ({', '.join(sides)})"
+
+
+def _list(value: object) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, list) else [value] if isinstance(value, str) else []

@@ -1,0 +1,194 @@
+"""Data recognition: which task a user's files are for, and how they are read, from their content."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from headwise.autofit.columns import Column, find_header
+from headwise.autofit.folders import recognise_folder
+from headwise.autofit.layout import find_layout, looks_numeric
+from headwise.autofit.objects import recognise_objects
+from headwise.autofit.recognition import Recognition, choose
+from headwise.autofit.tables import recognise_table
+from headwise.data.files import open_file, read_lines
+from headwise.data.readers import arrow, jsonl
+from headwise.data.readers.base import ReadOptions
+from headwise.data.readers.csv import read_rows
+from headwise.errors import UserError
+
+SAMPLE = 5000  # rows or lines from which a file is recognised
+MAX_JSON = 2**30  # bytes of a JSON file that is not one object a line
+MAGIC = {  # the first bytes of files that are not text
+    b"PAR1": "parquet",
+    b"ARROW1": "arrow",
+    b"\xff\xff\xff\xff": "arrow",  # the continuation mark of a stream
+    b"PK\x03\x04": "labelled-zip",
+}
+IMAGES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"RIFF")
+
+
+def recognise(files: Sequence[str | Path], columns: Sequence[str] = (), shape: str = "") -> Recognition:
+    """Recognise the data in one file or folder, in two aligned files, or in several files of one kind.
+
+    `columns` are the user's: names, or numbers from 1 in a file without a header; the last one is the target. `shape`
+    is that of the task the user asks for; empty: any.
+    """
+    paths = [Path(file).expanduser() for file in files]
+    for path in paths:
+        if not path.exists():
+            raise UserError(f"{path}: there is no such file or folder; check the path")
+    first, *others = paths
+    names = tuple(int(column) if column.isdecimal() else column for column in columns)
+    if first.is_dir():
+        if others:
+            raise UserError(f"{first}: is a folder; name one folder alone, or files")
+        return choose(recognise_folder(first, recognise_file, names, shape), shape, first)
+    if len(paths) == 2 and not names:
+        aligned = _recognise_aligned(paths[0], paths[1])
+        if aligned is not None:
+            return choose(aligned, shape, first)
+    found = recognise_file(first, names, shape)
+    return replace(found, data={**found.data, "train": [str(path) for path in paths]})
+
+
+def recognise_file(path: Path, columns: Sequence[str | int] = (), shape: str = "") -> Recognition:
+    """Recognise a file by its first bytes and lines."""
+    with open_file(path) as file:
+        start = file.read(2**16)
+    if not start.strip():
+        raise UserError(f"{path}: is empty; name a file with examples to learn from")
+    if start.startswith(IMAGES):
+        raise UserError(f"{path}: is one image; name a folder with a folder of images for each class")
+    format = next((format for magic, format in MAGIC.items() if start.startswith(magic)), "")
+    if format == "labelled-zip":
+        reason = "a zip archive with a file of texts for each label"
+        return choose(Recognition("labelled", {"train": [str(path)], "format": format}, reason), shape, path)
+    if format:
+        return recognise_objects(path, format, arrow.read_objects(path), columns, shape)
+    lines = [line for _, line in islice(read_lines(path), SAMPLE)]
+    filled = [line.strip() for line in lines if line.strip()]
+    if filled[0].startswith(("{", "[")) and not all(map(_is_object, filled[:2])):
+        return choose(_recognise_json(path), shape, path)
+    if filled[0].startswith("{"):
+        if len(filled) == 1 and any(f'"{key}":' in filled[0] for key in ("paragraphs", "annotations")):
+            return choose(_recognise_json(path), shape, path)
+        return recognise_objects(path, "jsonl", (row for _, row in jsonl.read_objects(path)), columns, shape)
+    return _recognise_lines(path, lines, columns, shape)
+
+
+def _recognise_lines(path: Path, lines: Sequence[str], columns: Sequence[str | int], shape: str) -> Recognition:
+    """Recognise a file of lines: tagged words, a table or plain text."""
+    layout = find_layout(lines, complete=len(lines) < SAMPLE)
+    data: dict[str, Any] = {"train": [str(path)], "format": layout.kind}
+    if layout.kind in ("conllu", "conll"):
+        return choose(Recognition("tagged", data, layout.reason), shape, path)
+    if layout.kind in ("lines", "text"):
+        if columns:
+            raise UserError(f"{path}: --columns names columns, and this file is no table ({layout.reason})")
+        return choose(Recognition("texts", data, layout.reason), shape, path)
+    if layout.kind == "csv":
+        data["separator"] = layout.separator
+        rows = [cells for _, cells in islice(read_rows(path, ReadOptions(separator=layout.separator)), SAMPLE)]
+    else:
+        rows = [line.split("\t") for line in lines if line.strip()]
+    header = find_header(rows)
+    named = any(isinstance(column, str) for column in columns)
+    present = named or (header.present and (header.sure or not columns))
+    warnings = list[str]()
+    if not header.sure and not columns:
+        numbers = " ".join(map(str, range(1, len(rows[0]) + 1)))
+        looks = "is taken for a header" if header.present else "is taken for data"
+        remedy = (
+            f"if it is data: --columns {numbers}"
+            if header.present
+            else "if it is a header, name its columns: --columns"
+        )
+        warnings.append(f"the first row ({', '.join(rows[0])[:60]}) {looks}, since {header.reason}; {remedy}")
+    if present and (named or not columns):
+        names: list[str | int] = [cell.strip() for cell in rows[0]]
+    else:
+        names = list(range(1, len(rows[0]) + 1))
+        data |= {"header": True} if present else {}
+    rows = rows[present:]
+    table = [Column(name, [row[index] if index < len(row) else "" for row in rows]) for index, name in enumerate(names)]
+    return recognise_table(path, data, table, columns, shape, layout.reason, warnings)
+
+
+def _recognise_aligned(first: Path, second: Path) -> Recognition | None:
+    """Two text files aligned line by line: pairs, texts with labels or numbers, or words with tags; None if they are
+    two files of one other kind."""
+    samples = [[line for _, line in islice(read_lines(path), SAMPLE)] for path in (first, second)]
+    kinds = [find_layout(sample, complete=len(sample) < SAMPLE).kind for sample in samples]
+    if any(kind in ("conllu", "csv") for kind in kinds) or all(kind in ("tsv", "conll") for kind in kinds):
+        return None
+    if len(samples[0]) != len(samples[1]):
+        counts = " and ".join(f"{len(sample):,}" for sample in samples)
+        raise UserError(
+            f"{first} and {second}: have {counts} lines, so they are not aligned line by line; name one file, "
+            "or two with as many lines"
+        )
+    texts, targets = samples
+    data: dict[str, Any] = {"train": [str(first), str(second)]}
+    target = Column(2, targets)
+    words = [(len(left.split()), len(right.split())) for left, right in zip(texts, targets, strict=True)]
+    tags = Column(2, [tag for line in targets for tag in line.split()])
+    if looks_numeric(targets) and target.role == "number":
+        return Recognition("numbers", data, "two aligned files, the second with numbers")
+    if target.role == "label":
+        return Recognition("labelled", data, f"two aligned files, the second with {len(target.counts)} different lines")
+    vocabulary = {word for line in texts for word in line.split()}
+    tagged = all(left == right for left, right in words) and max(left for left, _ in words) > 1
+    if tagged and tags.role == "label" and 2 * len(tags.counts) <= len(vocabulary):
+        reason = f"two aligned files, the second with one of {len(tags.counts)} tags for each word of the first"
+        return Recognition("tagged", data, reason)
+    return Recognition("pairs", data, "two files aligned line by line")
+
+
+def _recognise_json(path: Path) -> Recognition:
+    """A JSON file that is one value: SQuAD's questions, or COCO's boxes or captions."""
+    with open_file(path) as file:
+        content = file.read(MAX_JSON + 1)
+    if len(content) > MAX_JSON:
+        raise UserError(
+            f"{path}: is one JSON value of more than {MAX_JSON // 2**30} GB; write one object a line (.jsonl)"
+        )
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: is not valid JSON ({str(error)[:80]}); write one object a line (.jsonl)") from None
+    data: dict[str, Any] = {"train": [str(path)]}
+    if isinstance(value, dict) and _has_keys(value.get("data"), "paragraphs"):
+        return Recognition("spans", {**data, "format": "squad"}, "SQuAD's JSON: data, paragraphs, questions")
+    if isinstance(value, dict) and isinstance(value.get("images"), list) and isinstance(value.get("annotations"), list):
+        return _recognise_coco(path, value["annotations"])
+    if _has_keys(value):
+        command = f"jq -c '.[]' {shlex.quote(str(path))} > {shlex.quote(path.stem + '.jsonl')}"
+        raise UserError(f"{path}: is one JSON list; write one object a line: {command}")
+    keys = ", ".join(list(value)[:6]) if isinstance(value, dict) else type(value).__name__
+    raise UserError(f"{path}: JSON of a kind that is not known ({keys}); write one object a line (.jsonl)")
+
+
+def _recognise_coco(path: Path, annotations: Sequence[Any]) -> Recognition:
+    """COCO's JSON; its images are in the same folder."""
+    if _has_keys(annotations, "bbox"):
+        data = {"kind": "images", "format": "coco", "train": [str(path), str(path.parent)]}
+        return Recognition("boxes", data, "COCO's JSON: images, annotations with boxes, categories")
+    raise UserError(f"{path}: COCO's JSON without boxes; captions are read as lines of FILE, a tab and the caption")
+
+
+def _has_keys(rows: object, *keys: str) -> bool:
+    """Whether a value is a list of objects, the first of which has these keys."""
+    return isinstance(rows, list) and bool(rows) and isinstance(rows[0], dict) and set(keys) <= rows[0].keys()
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False

@@ -1,0 +1,80 @@
+"""Recognition of tables: the readings of their columns, as the user asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from headwise.autofit.columns import Column
+from headwise.autofit.recognition import Recognition, describe_shape
+from headwise.autofit.roles import Reading, describe_name, read_named, read_roles
+from headwise.errors import UserError
+
+
+def recognise_table(
+    path: Path,
+    data: dict[str, Any],
+    table: Sequence[Column],
+    columns: Sequence[str | int],
+    shape: str,
+    reason: str,
+    warnings: list[str],
+) -> Recognition:
+    by_name = {column.name: column for column in table}
+    for name in columns:
+        if name not in by_name:
+            known = ", ".join(map(str, by_name))
+            raise UserError(f"{path}: there is no {describe_name(name)}; the columns are {known}")
+    readings = read_named([by_name[name] for name in columns]) if columns else read_roles(table, str(path))
+    options = [
+        Recognition(
+            reading.shape,
+            {**data, "columns": list(reading.names)},
+            f"{reason}; {reading.reason}",
+            warnings=(*warnings, *_warn_of_labels(reading)),
+        )
+        for reading in readings
+    ]
+    if shape:
+        options = [option for option in options if option.shape == shape] or _force(options, readings, shape)
+        if not options:
+            offered = " or ".join(dict.fromkeys(reading.shape for reading in readings))
+            raise UserError(
+                f"{path}: cannot be read as {describe_shape(shape)}, only as {describe_shape(offered)}; "
+                "name the columns of the texts and the target with --columns"
+            )
+        return options[0]
+    others = [reading for reading in readings[1:] if reading.shape != readings[0].shape]
+    return replace(options[0], alternatives=tuple(others))
+
+
+def _force(options: list[Recognition], readings: Sequence[Reading], shape: str) -> list[Recognition]:
+    """Read labels as texts, or texts as labels, where the user asks for it."""
+    swappable = {"pairs": ("labelled",), "labelled": ("pairs", "numbers"), "texts": ("pairs", "labelled", "numbers")}
+    for option in options:
+        if option.shape in swappable.get(shape, ()):
+            names = option.columns[:1] if shape == "texts" else option.columns
+            data = {**option.data, "columns": list(names)}
+            return [replace(option, shape=shape, data=data, reason=f"{option.reason}, read as asked")]  # type: ignore[arg-type]
+    return []
+
+
+def _warn_of_labels(reading: Reading) -> list[str]:
+    """Warnings of labels that look like sentences, and of rare ones."""
+    if reading.shape != "labelled":
+        return []
+    label = reading.columns[-1]
+    warnings = []
+    longest = max(label.counts, key=lambda value: len(value.split()))
+    if len(longest.split()) > 4:
+        warnings.append(
+            f"the label '{longest[:60]}' looks like a sentence; check that {describe_name(label.name)} has labels"
+        )
+    rare = [value for value, count in label.counts.items() if count < 5]
+    if rare:
+        shown = ", ".join(f"'{value[:30]}'" for value in rare[:5])
+        more = f" and {len(rare) - 5} others" if len(rare) > 5 else ""
+        warnings.append(f"few examples (fewer than 5) of the label {shown}{more}; they are hardly learnt")
+    return warnings

@@ -1,0 +1,85 @@
+"""`headwise fit` from files to a run with a model card."""
+
+import csv
+import random
+import shlex
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from headwise.autofit.fit import fit_files, summarise
+from headwise.autofit.model_card import list_commands
+from headwise.experiment.load import load
+
+WORDS = ["red", "green", "blue", "yellow", "small", "large"]
+
+
+def write_labelled(folder):
+    chance = random.Random(1)
+    rows = [
+        (f"{chance.choice(WORDS)} {chance.choice(WORDS)} number {n} is {word}", label)
+        for n in range(60)
+        for word, label in (("good", "+"), ("bad", "-"))
+    ]
+    with open(folder / "my data.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    return folder / "my data.csv"
+
+
+def write_numbers(folder):
+    rows = "".join(f"a text of {n} words or {n % 7} or so\t{n / 7:.2f}\n" for n in range(120))
+    (folder / "numbers.tsv").write_text("text\tscore\n" + rows)
+    return folder / "numbers.tsv"
+
+
+def write_tagged(folder):
+    (folder / "words.conll").write_text(
+        "".join(f"the D\n{'dog' if n % 2 else 'cat'}{n % 9} N\nruns V\n\n" for n in range(80))
+    )
+    return folder / "words.conll"
+
+
+def write_texts(folder):
+    (folder / "book.txt").write_text("The sea was grey, and so was the sky\nabove it; nobody spoke.\n\n" * 150)
+    return folder / "book.txt"
+
+
+def write_images(folder):
+    for number in range(60):
+        path = folder / "shades" / ("dark", "light")[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((8, 8), 20 + number + 120 * (number % 2), np.uint8)).save(path)
+    return folder / "shades"
+
+
+WRITERS = [write_labelled, write_numbers, write_tagged, write_texts, write_images]
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_fit_leaves_a_run_with_a_model_card(write, tmp_path):
+    path = write(tmp_path)
+    lines = list[str]()
+    fitted = fit_files([path], minutes=0.02, runs=tmp_path / "runs", announce=lines.append)
+    assert fitted.evaluation.scores and fitted.baselines
+    assert all(
+        [score.name for score in baseline.scores][:1] == [fitted.evaluation.scores[0].name]
+        for baseline in fitted.baselines
+    )
+    card = (fitted.run.path / "README.md").read_text()
+    for section in ("## Data", "## Scores", "## Limits", "## Use", fitted.baselines[0].name):
+        assert section in card
+    assert any(path.name in line for line in lines)
+    assert any("baseline" in line for line in summarise(fitted))
+    commands = list_commands(fitted.run, load(fitted.run.path), fitted.evaluation)
+    assert shlex.split(commands["evaluate"]) == ["headwise", "evaluate", str(fitted.run.path)]
+
+
+def test_warnings_of_few_rows_and_the_other_reading(tmp_path):
+    with open(tmp_path / "stars.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("review", "stars"), *((f"film {n} was seen twice", n % 3) for n in range(30))])
+    lines = list[str]()
+    fit_files([tmp_path / "stars.csv"], minutes=0.01, runs=tmp_path / "runs", announce=lines.append)
+    text = "\n".join(lines)
+    assert "30 rows are few" in text
+    assert "--task regress --columns review stars" in text
