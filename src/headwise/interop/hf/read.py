@@ -69,7 +69,12 @@ def read_generation_config(folder: Path, data: Mapping[str, Any], rows: Rows) ->
     """The settings of `[decode]` that a folder asks for, in generation_config.json or, as in older versions, in
     config.json (`data`); empty where it says nothing."""
     file = folder / GENERATION_CONFIG
-    values = read_json(file) if file.is_file() else {key: data[key] for key in GENERATION if data.get(key) is not None}
+    if file.is_file():
+        values = read_json(file)
+    else:
+        file, values = folder / "config.json", {key: data[key] for key in GENERATION if data.get(key) is not None}
+        if isinstance(data.get("eos_token_id"), list):
+            values["eos_token_id"] = data["eos_token_id"]
     if not set(values) - {"transformers_version", "_from_model_config"}:
         return {}
 
@@ -78,7 +83,17 @@ def read_generation_config(folder: Path, data: Mapping[str, Any], rows: Rows) ->
             raise UserError(f"{file}: {token!r} is no token id below {len(rows.back):,}; correct it")
         return rows.back[token]
 
+    check_end_tokens(values.get("eos_token_id"), rows, file)
     return from_generation_config(values, to_our_id)
+
+
+def check_end_tokens(ends: Any, rows: Rows, file: Path) -> None:
+    """Refuse a generation config in which the EOS of config.json does not end a text: here it always does."""
+    if ends is not None and rows.eos is not None and rows.eos not in (ends if isinstance(ends, list) else [ends]):
+        raise UserError(
+            f"{file}: eos_token_id: {ends} is without {rows.eos}, the EOS of config.json, which ends a text here; let "
+            "both agree"
+        )
 
 
 def build_text_model(
