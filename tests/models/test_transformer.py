@@ -151,7 +151,7 @@ def test_decoding_beyond_learned_positions_is_refused() -> None:
     state = model.start(torch.tensor([[5, 6]]))
     for _ in range(3):
         _, state = model.step(torch.tensor([5]), state)
-    with pytest.raises(UserError, match=r"does not fit the learned table of 3; set positions\.max_length"):
+    with pytest.raises(UserError, match=r"the learned table of 3; shorten the text, or set positions\.max_length"):
         model.step(torch.tensor([5]), state)
 
 

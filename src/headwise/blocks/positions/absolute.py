@@ -78,7 +78,7 @@ class LearnedPositions(Positions):
         if end > self.max_length:
             raise UserError(
                 f"positions: a sequence of {end} tokens does not fit the learned table of {self.max_length}; "
-                f"set positions.{self.setting} higher and train again, or use sinusoid"
+                f"shorten the text, or set positions.{self.setting} higher and train again"
             )
         return x + self.look_up(pos, start, end)
 

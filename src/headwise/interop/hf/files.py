@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 UNQUANTISED = "take a checkpoint that is not quantised"
 LENGTH_BYTES = 8
 MAX_HEADER = 16 * 2**20  # bytes; some 100,000 tensors
+CHUNK = 2**20  # bytes of a tensor that is read in parts
 WEIGHT_DTYPES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
 DTYPES = {**WEIGHT_DTYPES, "I64": torch.int64}  # integers: the counts of batch norms
 ITEM_SIZES = {  # bytes of an element; ignored tensors, such as masks and position ids, have any dtype
@@ -58,6 +59,22 @@ class LazyStateDict:
 
     def __getitem__(self, name: str) -> Tensor:
         return self.readers[name]()
+
+    def iterate_rows(self, name: str) -> Iterator[Tensor]:
+        """The rows of a tensor in order, a megabyte at a time; all at once where they are not in a file."""
+        reader = self.readers[name]
+        if not isinstance(reader, TensorReader) or not reader.info.shape:
+            yield reader()
+            return
+        rows = reader.info.shape[0]
+        step = max(1, CHUNK * rows // max(1, reader.size))
+        yield from (reader.read_rows(first, min(first + step, rows)) for first in range(0, rows, step))
+
+    def are_equal(self, one: str, other: str) -> bool:
+        """Whether two tensors have the same values; they are compared in parts, as both may be large."""
+        if self.info.get(one) != self.info.get(other):
+            return False
+        return one == other or all(map(torch.equal, self.iterate_rows(one), self.iterate_rows(other)))
 
     def rename(self, names: Mapping[str, str]) -> LazyStateDict:
         """The same under other names: new name -> old name."""
@@ -171,31 +188,46 @@ def _are_sizes(values: Any) -> bool:
 
 @dataclass(frozen=True)
 class TensorReader:
-    """Maps one tensor of a file into memory; the mapping lasts as long as the tensor."""
+    """Maps one tensor of a file, or some of its rows, into memory; the mapping lasts as long as the tensor."""
 
     file: Path
     name: str
     info: TensorInfo
     offset: int  # of its first byte in the file
 
+    @property
+    def size(self) -> int:
+        """Bytes of the tensor."""
+        return math.prod(self.info.shape) * ITEM_SIZES[self.info.dtype]
+
     def __call__(self) -> Tensor:
-        dtype, count = DTYPES.get(self.info.dtype), math.prod(self.info.shape)
+        return self._map(0, self.info.shape)
+
+    def read_rows(self, first: int, last: int) -> Tensor:
+        """Some rows, which alone are mapped."""
+        row = self.info.shape[1:]
+        return self._map(first * math.prod(row) * ITEM_SIZES[self.info.dtype], (last - first, *row))
+
+    def _map(self, start: int, shape: tuple[int, ...]) -> Tensor:
+        """A tensor of this shape, `start` bytes after the first."""
+        dtype, count = DTYPES.get(self.info.dtype), math.prod(shape)
         if dtype is None:
             raise UserError(f"{self.file}: {self.name} has the dtype {self.info.dtype}, of no weights; {UNQUANTISED}")
         if not count:
-            return torch.empty(self.info.shape, dtype=dtype)
-        skipped = self.offset % mmap.ALLOCATIONGRANULARITY
+            return torch.empty(shape, dtype=dtype)
+        offset = self.offset + start
+        skipped = offset % mmap.ALLOCATIONGRANULARITY
         try:
             with os.fdopen(open_regular(self.file), "rb") as stream:
                 pages = mmap.mmap(
                     stream.fileno(),
                     skipped + count * dtype.itemsize,
                     access=mmap.ACCESS_COPY,  # torch warns of read-only memory
-                    offset=self.offset - skipped,
+                    offset=offset - skipped,
                 )
         except (OSError, ValueError) as error:
             raise UserError(f"{self.file}: {self.name} cannot be read ({error}); fetch it again") from None
-        if self.offset % dtype.itemsize:  # headers of old files have any length
+        if offset % dtype.itemsize:  # headers of old files have any length
             content = torch.frombuffer(pages, dtype=torch.uint8, count=count * dtype.itemsize, offset=skipped)
-            return content.clone().view(dtype).view(self.info.shape)
-        return torch.frombuffer(pages, dtype=dtype, count=count, offset=skipped).view(self.info.shape)
+            return content.clone().view(dtype).view(shape)
+        return torch.frombuffer(pages, dtype=dtype, count=count, offset=skipped).view(shape)

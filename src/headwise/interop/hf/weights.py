@@ -19,7 +19,7 @@ from headwise.blocks.attention.multihead import CrossProjection, SelfProjection
 from headwise.blocks.heads import SUPPRESSED_BIAS
 from headwise.blocks.images import PatchEmbedding
 from headwise.errors import UserError
-from headwise.interop.hf.architecture import Architecture, WeightConverter, list_names
+from headwise.interop.hf.architecture import Architecture, WeightConverter, concatenate, list_names, transpose_matrix
 from headwise.interop.hf.files import DTYPES, UNQUANTISED, WEIGHT_DTYPES, LazyStateDict
 from headwise.interop.hf.text import Vocabularies
 from headwise.models.init_weights import list_projection_sizes
@@ -138,7 +138,9 @@ def load_weights(
     with torch.no_grad():
         for entry in sorted(mapped, key=lambda entry: -entry.tensor.numel()):
             parts = _find_stored(entry, names)
-            if parts:
+            if parts and entry.rows and len(parts) == 1 and entry.converter.read is concatenate:
+                _copy_rows(entry, parts[0], entry.rows, weights)
+            elif parts:
                 _copy(entry, _convert(entry, [weights[name] for name in parts], weights.where))
             else:
                 entry.tensor.zero_()
@@ -147,13 +149,24 @@ def load_weights(
                 entry.tensor[list(entry.rows.spare)] = SUPPRESSED_BIAS
 
 
+def _copy_rows(entry: MappedTensor, name: str, rows: Rows, weights: LazyStateDict) -> None:
+    """Copy the rows of a vocabulary, which are often most of a checkpoint, a few at a time: mapped and converted as a
+    whole they would need as much memory as in the model."""
+    order, first = torch.tensor(rows.order), 0
+    for part in weights.iterate_rows(name):
+        ids = ((order >= first) & (order < first + len(part))).nonzero().squeeze(1)
+        entry.tensor[ids] = part.float()[order[ids] - first]
+        first += len(part)
+    entry.tensor[order == NO_ROW] = 0  # absent special tokens
+
+
 def _copy(entry: MappedTensor, tensor: Tensor) -> None:
     """Copy a converted tensor into a model's; the rows of a vocabulary get Headwise's order."""
     if entry.rows is None:
         entry.tensor.copy_(tensor)
         return
     order = torch.tensor(entry.rows.order)
-    torch.index_select(tensor, 0, order.clamp(min=0), out=entry.tensor.data)
+    torch.index_select(tensor.float(), 0, order.clamp(min=0), out=entry.tensor.data)
     entry.tensor[order == NO_ROW] = 0  # absent special tokens
 
 
@@ -244,7 +257,9 @@ def _convert(entry: MappedTensor, parts: Sequence[Tensor], where: str) -> Tensor
     shapes = " and ".join(str(tuple(part.shape)) for part in parts)
     expected = (entry.rows.vocab, *entry.tensor.shape[1:]) if entry.rows else tuple(entry.tensor.shape)
     try:
-        tensor = entry.converter.read([part.float() for part in parts])
+        # What only moves values is converted as it is copied into the model, without a copy in between.
+        moves = entry.converter.read in (concatenate, transpose_matrix)
+        tensor = entry.converter.read(parts if moves else [part.float() for part in parts])
         tensor = regroup_rows(tensor, entry.heads, len(entry.sizes)) if entry.converter.by_head else tensor
     except (RuntimeError, IndexError, TypeError):  # TypeError: fewer dimensions
         tensor = torch.zeros(())
@@ -308,7 +323,7 @@ def _check_copies(entry: MappedTensor, parts: Parts, weights: LazyStateDict, sto
     others = [copy for copies in entry.candidates for copy in copies if stored.issuperset(copy) and copy != parts]
     for copy in others:
         if len(copy) != len(parts) or not all(
-            stored_names.get(one, one) == stored_names.get(other, other) or torch.equal(weights[one], weights[other])
+            stored_names.get(one, one) == stored_names.get(other, other) or weights.are_equal(one, other)
             for one, other in zip(parts, copy, strict=True)
         ):
             raise UserError(
