@@ -31,10 +31,12 @@ MAX_HEADER = 16 * 2**20  # bytes; some 100,000 tensors
 CHUNK = 2**20  # bytes of a tensor that is read in parts
 WEIGHT_DTYPES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
 DTYPES = {**WEIGHT_DTYPES, "I64": torch.int64}  # integers: the counts of batch norms
-ITEM_SIZES = {  # bytes of an element; ignored tensors, such as masks and position ids, have any dtype
-    "F16": 2, "BF16": 2, "F32": 4, "F64": 8, "BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "U16": 2, "I32": 4, "U32": 4,
-    "I64": 8, "U64": 8, "F8_E4M3": 1, "F8_E5M2": 1,
+READ_DTYPES = {  # of any tensor, such as masks, position ids and the counts of n-grams
+    **DTYPES, "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "I16": torch.int16, "U16": torch.uint16,
+    "I32": torch.int32, "U32": torch.uint32, "U64": torch.uint64, "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
 }  # fmt: skip
+ITEM_SIZES = {name: dtype.itemsize for name, dtype in READ_DTYPES.items()}  # bytes of an element
 
 
 class TensorInfo(NamedTuple):
@@ -210,9 +212,7 @@ class TensorReader:
 
     def _map(self, start: int, shape: tuple[int, ...]) -> Tensor:
         """A tensor of this shape, `start` bytes after the first."""
-        dtype, count = DTYPES.get(self.info.dtype), math.prod(shape)
-        if dtype is None:
-            raise UserError(f"{self.file}: {self.name} has the dtype {self.info.dtype}, of no weights; {UNQUANTISED}")
+        dtype, count = READ_DTYPES[self.info.dtype], math.prod(shape)
         if not count:
             return torch.empty(shape, dtype=dtype)
         offset = self.offset + start
