@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from headwise.blocks.heads import Pooler
 from headwise.blocks.stream import Context
 from headwise.errors import UserError
-from headwise.interop.folders import read_json
+from headwise.interop.folders import is_native_folder, read_json
 from headwise.interop.hf import load_architecture
 from headwise.interop.hf.check_generation import SearchComparison, compare_searches
 from headwise.interop.hf.read import GENERATIVE_TASKS, ImportedModel, read_folder
@@ -58,6 +58,8 @@ def check_folder(folder: Path | str, model: Any = None) -> Comparison:
             "--check: compares with transformers, which is not installed; install it: pip install transformers"
         ) from None
     folder = Path(folder)
+    if is_native_folder(folder):
+        raise UserError(f"{folder}: --check: has Headwise's own config, which transformers cannot load; leave it out")
     imported = read_folder(folder)
     data = read_json(folder / "config.json")
     name = load_architecture(str(data.get("model_type"))).read_class_name(data, str(folder / "config.json"))

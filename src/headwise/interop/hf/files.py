@@ -157,7 +157,7 @@ def _read_header(file: Path, header: Any, start: int, size: int) -> LazyStateDic
     """The tensors of a header; raises ValueError."""
     if not isinstance(header, dict):
         raise ValueError("its header is no JSON object")
-    readers: dict[str, Callable[[], Tensor]] = {}
+    readers: dict[str, TensorReader] = {}
     info: dict[str, TensorInfo] = {}
     for name, entry in header.items():
         if name == "__metadata__":
@@ -178,7 +178,16 @@ def _read_header(file: Path, header: Any, start: int, size: int) -> LazyStateDic
         current = modernise_name(name)
         info[current] = TensorInfo(dtype, tuple(shape))
         readers[current] = TensorReader(file, current, info[current], first)
+    _check_contiguous(readers, start)
     return LazyStateDict(str(file), readers, info)
+
+
+def _check_contiguous(readers: Mapping[str, TensorReader], start: int) -> None:
+    """Refuse tensors that overlap or leave gaps, as the format does; raises ValueError."""
+    for reader in sorted(readers.values(), key=lambda reader: (reader.offset, reader.size)):
+        if reader.offset != start:
+            raise ValueError(f"{reader.name:.200} does not begin where the tensor before it ends")
+        start += reader.size
 
 
 _KEYS = ("dtype", "shape", "data_offsets")

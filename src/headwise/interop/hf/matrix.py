@@ -1,14 +1,18 @@
-"""The table of Hugging Face architectures in docs/hugging-face.md, from `ARCHITECTURES`.
+"""The tables of Hugging Face architectures and their keys in docs/hugging-face.md, from `ARCHITECTURES`.
 
 `python -m headwise.interop.hf.matrix` writes it anew; a test compares it.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
 from headwise.interop.hf import ARCHITECTURES, load_architecture
-from headwise.interop.hf.architecture import Architecture, write_no_tokeniser_files
+from headwise.interop.hf.architecture import Architecture, HfConfig, write_no_tokeniser_files
+from headwise.interop.hf.ignored_keys import REASONS, find_reason
 from headwise.interop.hf.image_processor import PROCESSOR
 from headwise.interop.hf.images import HfImageConfig
 from headwise.interop.hf.text import TOKENIZER
@@ -34,6 +38,14 @@ INTRODUCTION = (
     "questions with a span, fill masks, find replaced tokens, detect objects, encode without a head. The last column "
     "is the file that texts or images are prepared with.",
 )
+KEYS_TITLE = "## Keys of config.json"
+KEYS_INTRODUCTION = (
+    "Every key of the config class of `transformers` is used, fixed (another value is refused with a sentence), or "
+    "without effect on outputs, for a reason. A key that is in none of these lists is refused, unless it is null. "
+    "Tests compare the lists with the installed classes; `make test-weights` changes one value of each key and "
+    "compares outputs.",
+    "Without effect in every model type:",
+)
 
 
 def render_page() -> str:
@@ -41,7 +53,35 @@ def render_page() -> str:
     header = ["`model_type`", "`kind` in Headwise", "in", "out", *COLUMNS, "tokeniser or processor"]
     rows = [header, ["---"] * len(header), *(build_row(name) for name in sorted(ARCHITECTURES))]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return "\n\n".join((TITLE, *INTRODUCTION, table)) + "\n"
+    general = "\n".join(f"- {reason}: {quote_keys(keys)}" for reason, keys in REASONS.items())
+    sections = [render_keys(name) for name in sorted(ARCHITECTURES)]
+    return "\n\n".join((TITLE, *INTRODUCTION, table, KEYS_TITLE, *KEYS_INTRODUCTION, general, *sections)) + "\n"
+
+
+def render_keys(model_type: str) -> str:
+    """The keys of an architecture: used, fixed, without effect."""
+    schema = load_architecture(model_type).hf_config
+    fixed = list_fixed_keys(schema)
+    used = [key for key in schema.model_fields if key not in fixed and key != "model_type"]
+    lines = [f"### `{model_type}`", "", f"- used: {quote_keys(used)}"]
+    if fixed:
+        values = (f"`{key} = {json.dumps(value)}`" for key, value in sorted(fixed.items()))
+        lines.append(f"- fixed: {', '.join(values)}")
+    reasons = {key: find_reason(key) for key in schema.ignored_keys}
+    for reason in sorted(set(reasons.values())):
+        lines.append(f"- without effect, {reason}: {quote_keys(key for key in reasons if reasons[key] == reason)}")
+    return "\n".join(lines)
+
+
+def list_fixed_keys(schema: type[HfConfig]) -> dict[str, Any]:
+    """Keys that may have but one value, with this value."""
+    annotations = {key: field.annotation for key, field in schema.model_fields.items() if key != "model_type"}
+    single = {key: get_args(kind) for key, kind in annotations.items() if get_origin(kind) is Literal}
+    return {key: values[0] for key, values in single.items() if len(values) == 1}
+
+
+def quote_keys(keys: Iterable[str]) -> str:
+    return ", ".join(f"`{key}`" for key in sorted(keys))
 
 
 def build_row(model_type: str) -> list[str]:

@@ -201,8 +201,14 @@ def build_model(
 ) -> Any:
     """Build a model without weights, and compare its names and shapes with the checkpoint. Sizes far beyond those of
     the checkpoint are refused before they are allocated."""
-    with AllocationLimit(weights, where), SkipInit():
-        model = build()
+    try:
+        with AllocationLimit(weights, where), SkipInit():
+            model = build()
+    except UserError as error:
+        if str(error).startswith(where):
+            raise
+        problem, _, _ = str(error).partition("; ")  # its remedy is one for experiments
+        raise UserError(f"{where}: {problem}; correct it") from None
     compare_checkpoint(model, architecture, vocabularies, weights, stored_names)
     return model
 

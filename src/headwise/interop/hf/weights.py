@@ -305,7 +305,7 @@ def _check_names(
     reasons = {name: _find_ignore_reason(name, architecture) for name in unused}
     unexpected = [name for name, reason in reasons.items() if not reason]
     if missing:
-        raise UserError(f"{where}: has no {list_names(missing)}; it is not the model that config.json describes")
+        raise UserError(f"{where}: has no {list_names(missing)}, which config.json asks for; take both from one model")
     if unexpected:
         raise UserError(f"{where}: config.json does not ask for {list_names(unexpected)}; take both from one model")
     for reason in sorted({reason for reason in reasons.values() if reason}):
