@@ -104,7 +104,7 @@ def export(
         raise UserError("--check: is for --to hf; leave it out")
     if to == "hf":
         if reason := to_hf(loaded, folder):
-            say(f"written with Headwise's own config, which Headwise reads and transformers does not: {reason}")
+            say(f"written with Headwise's own config, which Headwise reads and transformers cannot load: {reason}")
             if check:
                 raise UserError(
                     f"--check: {folder} cannot be compared, as transformers cannot load it; leave --check out"
