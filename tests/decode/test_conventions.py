@@ -216,13 +216,13 @@ def test_min_p_and_typical_sampling_by_definition(seed, min_p, typical_p):
 def test_a_generation_config_becomes_settings():
     theirs = {
         "do_sample": True, "temperature": 0.7, "top_k": None, "max_length": 50, "min_length": 3, "use_cache": True,
-        "eos_token_id": [5, 6, 7], "bad_words_ids": [[4], [5, 6]], "stop_strings": "\n", "num_beam_groups": 1,
+        "eos_token_id": [6, 5, 7], "bad_words_ids": [[4], [8, 6]], "stop_strings": "\n", "num_beam_groups": 1,
     }  # fmt: skip
-    ours = from_generation_config(theirs, lambda token: token + 10)
+    ours = from_generation_config(theirs, lambda token: END if token == 5 else token + 10)
     config = validate(DecodeConfig, ours)
     assert (config.search, config.temperature, config.top_k) == ("sample", 0.7, 50)
     assert (config.max_total_length, config.min_total_length, config.stop) == (50, 3, ("\n",))
-    assert config.eos_token_ids == (16, 17) and config.bad_words_ids == ((14,), (15, 16))
+    assert config.eos_token_ids == (16, 17) and config.bad_words_ids == ((14,), (18, 16))
     newer = from_generation_config({**theirs, "max_new_tokens": 8, "min_new_tokens": 2})
     config = validate(DecodeConfig, newer)
     assert (config.limit(100), config.min_length) == (8, 2)

@@ -90,3 +90,23 @@ def test_what_cannot_be_followed_is_one_sentence(folder: Path, values: dict[str,
     with pytest.raises(UserError, match=complaint) as refused:
         from_hf(folder)
     assert "\n" not in str(refused.value)
+
+
+def change_config(folder: Path, file: str, **values: Any) -> None:
+    path = folder / file
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+@pytest.mark.parametrize("ends", [[2, 7, 9], [7, 2, 9], 2])
+def test_every_end_token_ends_a_text_in_any_order(folder: Path, ends: Any) -> None:
+    change_config(folder, "generation_config.json", eos_token_id=ends, forced_bos_token_id=0, max_length=12)
+    loaded = from_hf(folder)
+    further = [token for token in ends if token != 2] if isinstance(ends, list) else []
+    rows = loaded.tokenisers.source.rows.back
+    assert list(loaded.experiment.decode.eos_token_ids) == [rows[token] for token in further]
+
+
+def test_end_tokens_without_the_eos_of_the_model_are_refused(folder: Path) -> None:
+    change_config(folder, "generation_config.json", eos_token_id=9)
+    with pytest.raises(UserError, match=r"generation_config\.json: eos_token_id: 9 is without 2, the EOS of config"):
+        from_hf(folder)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import GenerationConfig
 
 from headwise.cli.main import main
 from headwise.errors import UserError
@@ -19,19 +20,41 @@ from headwise.interop.hf.write import write_folder
 sys.path.insert(0, str(Path(__file__).parents[1] / "parity"))
 from tiny_folders import build_hf_model, save_folder
 
-CLASSES = {
-    "gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM", "bert": "BertForMaskedLM",
-    "t5": "T5ForConditionalGeneration", "bart": "BartForConditionalGeneration", "marian": "MarianMTModel",
-    "albert": "AlbertForSequenceClassification",
-    "deberta": "DebertaForTokenClassification", "vit": "ViTForImageClassification", "swin": "SwinModel",
+CLASSES = [  # one of each task, and of each way to start a text
+    ("gpt2", "GPT2LMHeadModel"), ("llama", "LlamaForCausalLM"), ("t5", "T5ForConditionalGeneration"),
+    ("marian", "MarianMTModel"), ("mbart", "MBartForConditionalGeneration"), ("bert", "BertForMaskedLM"),
+    ("albert", "AlbertForSequenceClassification"), ("deberta", "DebertaForTokenClassification"),
+    ("bert", "BertForQuestionAnswering"), ("roberta", "RobertaForQuestionAnswering"), ("bert", "BertModel"),
+    ("t5", "T5EncoderModel"), ("electra", "ElectraForPreTraining"), ("perceiver", "PerceiverForMaskedLM"),
+    ("vit", "ViTForImageClassification"), ("swin", "SwinModel"),
+]  # fmt: skip
+GENERATORS = ("gpt2", "llama", "marian", "mbart")
+
+
+@pytest.mark.parametrize(("kind", "name"), CLASSES)
+def test_folders_of_transformers_have_equal_outputs(kind: str, name: str, tmp_path: Path) -> None:
+    comparison = check_folder(save_folder(build_hf_model(kind, name), tmp_path / "in"))
+    assert comparison.equal and 0 <= comparison.difference < TOLERANCE, str(comparison)
+    generates = kind in GENERATORS or name == "T5ForConditionalGeneration"
+    assert bool(comparison.searches) == generates and all(search.tokens for search in comparison.searches)
+
+
+HEAD_TENSORS = {
+    "BertForQuestionAnswering": "qa_outputs.bias", "BertModel": "pooler.dense.bias",
+    "ElectraForPreTraining": "discriminator_predictions.dense.bias",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", CLASSES)
-def test_folders_of_transformers_have_equal_outputs(kind: str, tmp_path: Path) -> None:
-    comparison = check_folder(save_folder(build_hf_model(kind, CLASSES[kind]), tmp_path / "in"))
-    assert comparison.equal and 0 <= comparison.difference < TOLERANCE, str(comparison)
-    assert bool(comparison.compared_tokens) == (kind in ("gpt2", "llama", "t5", "bart", "marian"))
+@pytest.mark.parametrize("name", HEAD_TENSORS)
+def test_a_head_that_differs_is_found(name: str, tmp_path: Path) -> None:
+    folder = save_folder(build_hf_model("electra" if "Electra" in name else "bert", name), tmp_path / "in")
+    model = read_folder(folder).model
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    tensors[HEAD_TENSORS[name]] += 1
+    save_file(tensors, file, metadata={"format": "pt"})
+    comparison = check_folder(folder, model)
+    assert not comparison.equal and "above the limit of 1e-04" in str(comparison)
 
 
 def test_a_changed_weight_is_found_with_the_first_differing_token(tmp_path: Path) -> None:
@@ -40,14 +63,69 @@ def test_a_changed_weight_is_found_with_the_first_differing_token(tmp_path: Path
     with torch.no_grad():
         model.decoder.stack.layers[0].parts[0].out.weight.neg_()
     comparison = check_folder(folder, model)
-    assert not comparison.equal and comparison.difference > 0.01 and comparison.first_differing == 1
-    assert "greedy token 1 differs" in str(comparison)
+    (greedy,) = comparison.searches
+    assert not comparison.equal and comparison.difference > 0.01
+    assert greedy.first_differing and greedy.first_differing[1] == 1
+    assert f"greedy search: token 1 of input {greedy.first_differing[0]} differs: id " in str(comparison)
+
+
+SEARCH: dict[str, Any] = {
+    "num_beams": 3, "no_repeat_ngram_size": 2, "repetition_penalty": 1.3, "suppress_tokens": [9, 11], "min_length": 16,
+    "max_length": 20,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "name"), [("gpt2", "GPT2LMHeadModel"), ("mbart", "MBartForConditionalGeneration")])
+def test_the_search_of_the_folder_is_compared(
+    kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build_hf_model(kind, name)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.3 * torch.randn_like(weight))
+    folder = save_folder(model, tmp_path / "in")
+    GenerationConfig(**{**model.generation_config.to_diff_dict(), **SEARCH}).save_pretrained(folder)
+    comparison = check_folder(folder)
+    assert comparison.equal, str(comparison)
+    assert [search.name for search in comparison.searches] == ["greedy search", "generation_config.json"]
+    monkeypatch.setattr("headwise.interop.hf.read.from_generation_config", lambda *args: {"beams": 3})
+    comparison = check_folder(folder)
+    assert [search.equal for search in comparison.searches] == [True, False]
+    assert "generation_config.json: token" in str(comparison)
+
+
+def test_sampling_is_compared_as_the_search_without_it(tmp_path: Path) -> None:
+    folder = save_folder(build_hf_model("llama", "LlamaForCausalLM"), tmp_path / "in")
+    settings = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "repetition_penalty": 1.2, "eos_token_id": 2}
+    GenerationConfig(**settings).save_pretrained(folder)
+    comparison = check_folder(folder)
+    assert comparison.equal, str(comparison)
+    assert comparison.searches[1].name == "generation_config.json without its sampling"
+
+
+def test_several_end_tokens_of_config_json_count_without_a_generation_config(tmp_path: Path) -> None:
+    folder = save_folder(build_hf_model("llama", "LlamaForCausalLM"), tmp_path / "in")
+    (folder / "generation_config.json").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    before = check_folder(folder)
+    (folder / "config.json").write_text(json.dumps({**config, "eos_token_id": [2, *range(5, 20)]}))
+    after = check_folder(folder)
+    assert before.equal and after.equal and before.searches[0].tokens > after.searches[0].tokens
+
+
+def test_a_bart_that_does_not_force_bos_may_start_with_another_token(tmp_path: Path) -> None:
+    folder = save_folder(build_hf_model("bart", "BartForConditionalGeneration"), tmp_path / "in")
+    greedy, asked = check_folder(folder).searches
+    assert greedy.equal and asked.first_differing == (1, 1)
+    file = folder / "generation_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "forced_bos_token_id": 0}))
+    assert check_folder(folder).equal
 
 
 def test_import_compares_and_writes_only_a_named_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = save_folder(build_hf_model("gpt2", "GPT2LMHeadModel"), tmp_path / "in")
     main(["import", str(folder), "--check"])
-    assert "greedy tokens are equal" in capsys.readouterr().out and list(tmp_path.iterdir()) == [folder]
+    assert "tokens are equal" in capsys.readouterr().out and list(tmp_path.iterdir()) == [folder]
     with pytest.raises(SystemExit) as stopped:
         main(["import", str(folder)])
     assert stopped.value.code == 2 and "name the run folder" in capsys.readouterr().err

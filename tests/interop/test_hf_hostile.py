@@ -101,6 +101,61 @@ def test_sizes_that_the_checkpoint_does_not_have_are_refused(
     refuse(copy_folder(folders, name, tmp_path, **changes), words)
 
 
+CONFIGS: list[tuple[str, dict[str, Any], str]] = [
+    ("gpt2", {"model_type": None}, "has no model_type; name a folder as `save_pretrained`"),
+    ("gpt2", {"model_type": "gpt-2"}, "model_type 'gpt-2' is not known; did you mean gpt2"),
+    ("gpt2", {"architectures": "GPT2LMHeadModel"}, "architectures: is 'GPT2LMHeadModel'; it must be a list"),
+    ("gpt2", {"architectures": 7}, "architectures: is 7; it must be a list"),
+    ("gpt2", {"architectures": [None]}, "architectures: is .None.; it must be a list"),
+    ("gpt2", {"architectures": ["GPT2Model2"]}, "architectures 'GPT2Model2' is not known; of gpt2: GPT2LMHeadModel"),
+    ("gpt2", {"quantization_config": {"bits": 4}}, "quantization_config: .*; take a checkpoint that is not quantised"),
+    ("gpt2", {"layer_norm_epsilon": float("nan")}, "layer_norm_epsilon: .*finite"),
+    ("gpt2", {"n_head": 3}, r"config\.json: heads: a width of 16 cannot be divided among 3 heads; correct it"),
+    ("gpt2", {"n_embd": "wide"}, "n_embd: .*'wide'"),
+    ("gpt2", {"eos_token_id": {"a": 1}}, "eos_token_id: .*, or "),
+    ("gpt2", {"vocab_size": 31}, r"wte\.weight is \(30, 16\), config.json asks for \(31, 16\)"),
+    ("bert", {"hidden_act": ["gelu"]}, "hidden_act: "),
+    ("bert", {"problem_type": "ranking"}, "problem_type: 'ranking' with 2 labels is not supported"),
+    ("vit", {"image_size": -1}, "image_size: .*greater than 0.*, or "),
+    ("vit", {"image_size": 30}, r"config\.json: image: 30 x 30 pixels cannot be cut into patches of 16 x 16; correct"),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "words"), CONFIGS, ids=str)
+def test_keys_with_other_values_are_named(
+    folders: dict[str, Path], tmp_path: Path, name: str, changes: dict[str, Any], words: str
+) -> None:
+    refuse(copy_folder(folders, name, tmp_path, **changes), words)
+
+
+def test_tensors_that_config_json_does_not_describe_are_named(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = copy_folder(folders, "gpt2", tmp_path)
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    for changed, words in (
+        ({**tensors, "transformer.h.0.attn.c_attn.weight": torch.zeros(16, 47)}, r"c_attn\.weight is \(16, 47\)"),
+        ({**tensors, "adapter.weight": torch.zeros(3)}, "does not ask for adapter.weight; take both from one model"),
+        ({"lora_A.weight": torch.zeros(2)}, "and 24 more, which config.json asks for; take both from one model"),
+    ):
+        save_file(changed, file)
+        refuse(folder, words)
+    file.rename(folder / "pytorch_model.bin")
+    refuse(folder, r"pytorch_model\.bin: is a pickle, .*save_pretrained")
+
+
+def test_tensors_that_overlap_or_leave_gaps_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = copy_folder(folders, "gpt2", tmp_path)
+    file = folder / "model.safetensors"
+    content = file.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    first, second = [name for name, entry in header.items() if entry.get("shape") == [16]][:2]
+    header[second]["data_offsets"] = header[first]["data_offsets"]
+    changed = json.dumps(header).encode()
+    file.write_bytes(struct.pack("<Q", len(changed)) + changed + content[8 + length :])
+    refuse(folder, "does not begin where the tensor before it ends.; fetch it again")
+
+
 HEADERS: dict[str, tuple[bytes, str]] = {
     "100 MB": (struct.pack("<Q", 10**8) + b" " * 10**8, r"its header has 100,000,000 bytes"),
     "beyond the file": (struct.pack("<Q", 2**63), "ends before its header"),

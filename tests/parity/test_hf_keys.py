@@ -238,6 +238,8 @@ def test_scaled_rotary_positions_are_those_of_transformers(kind: str, rotary: di
         ),
         ({"rope_scaling": {"rope_type": "default", "rope_theta": "wide"}}, r"rope_scaling\.rope_theta: is 'wide'"),
         ({"rope_theta": -1.0}, "rope_theta"),
+        ({"partial_rotary_factor": 0.5}, r"partial_rotary_factor: is 0\.5, but .* rotates whole heads"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, r"partial_rotary_factor: is 0\.5, but .*; remove it"),
     ],
     ids=str,
 )

@@ -52,6 +52,16 @@ def test_tensors_loaded_new_and_unused(place, learn, source, task, ways, new, le
     assert all(not torch.equal(after[name], begun[name]) for name in begun if name.endswith("table.weight"))
 
 
+@pytest.mark.parametrize("task", ["tag", "language-model"])
+def test_a_folder_with_our_own_config_is_a_pretrained_model(place, learn, tmp_path, task):
+    pretrained = headwise.load(place / "runs" / "lm")
+    assert "transformers has no 'transformer'" in headwise.to_hf(pretrained, tmp_path / "native")
+    (run, said), (from_run, said_of_run) = (learn(task, str(source)) for source in (tmp_path / "native", "lm"))
+    assert [text.replace(str(tmp_path / "native"), str(place / "runs" / "lm")) for text in said] == said_of_run
+    one, other = weights(run, 10), weights(from_run, 10)
+    assert all(torch.equal(one[name], other[name]) for name in other)
+
+
 def test_a_fine_tuned_language_model_starts_with_a_lower_loss(place, learn):
     def first_loss(run):
         return next(row["nll"] for row in run.metrics.rows() if "nll" in row)

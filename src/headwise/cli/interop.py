@@ -93,6 +93,7 @@ def export(
     from headwise.experiment.convert import to_hf
     from headwise.experiment.load import load
     from headwise.inference.backends import explain_unsupported_model
+    from headwise.interop.folders import read_json
     from headwise.utils.plugins import add_parts
 
     add_parts(with_ or ())
@@ -103,11 +104,16 @@ def export(
         raise UserError("--check: is for --to hf; leave it out")
     if to == "hf":
         if reason := to_hf(loaded, folder):
-            say(f"written with Headwise's own config, which transformers cannot load: {reason}")
-        elif check:
+            say(f"written with Headwise's own config, which Headwise reads and transformers cannot load: {reason}")
+            if check:
+                raise UserError(
+                    f"--check: {folder} cannot be compared, as transformers cannot load it; leave --check out"
+                )
+        else:
+            (name,) = read_json(folder / "config.json")["architectures"]
+            say(f"written as {name} of transformers")
+        if check:
             check_outputs(folder, loaded.model)
-        if reason and check:
-            raise UserError(f"--check: {folder} cannot be compared, as transformers cannot load it; leave --check out")
     elif to == "arpa":
         from headwise.interop.arpa import export_arpa
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from headwise.decode.config import DecodeConfig
 from headwise.errors import UserError
+from headwise.text import EOS
 
 # Keys of equal meaning and, unless a second name is given, of equal name.
 NUMBERS = {
@@ -74,8 +75,9 @@ def from_generation_config(values: Mapping[str, Any], to_our_id: Callable[[int],
         strings = given["stop_strings"]
         settings["stop"] = [strings] if isinstance(strings, str) else list(strings)
     ends = given.get("eos_token_id")
-    if isinstance(ends, list) and len(ends) > 1:  # the first is the EOS of the model itself
-        settings["eos_token_ids"] = map_ids(ends[1:], to_our_id)
+    ends = [] if ends is None else ends if isinstance(ends, list) else [ends]
+    if further := [end for end in map_ids(ends, to_our_id) if end != EOS]:
+        settings["eos_token_ids"] = further
     return settings
 
 

@@ -13,8 +13,9 @@ from headwise.decode.config import DecodeConfig
 from headwise.decode.ensemble import Ensemble
 from headwise.errors import UserError
 from headwise.experiment.config import Experiment
-from headwise.experiment.native_folder import is_native_folder, read_native_folder, write_native_folder
+from headwise.experiment.native_folder import read_native_folder, write_native_folder
 from headwise.inference.trained_model import TrainedModel
+from headwise.interop.folders import is_native_folder
 from headwise.interop.gguf_llama import read_gguf
 from headwise.interop.hf.image_processor import PROCESSOR
 from headwise.interop.hf.read import ImportedModel, read_folder

@@ -6,16 +6,13 @@ with Headwise's tensor names, and `headwise-tokenisers.json`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from safetensors.torch import save_file
 
-from headwise.errors import UserError
 from headwise.experiment.config import parse_experiment
 from headwise.inference.trained_model import TrainedModel
-from headwise.interop.folders import create_folder, read_json
+from headwise.interop.folders import NATIVE_TYPE, create_folder, read_native_tables
 from headwise.interop.hf.files import WEIGHTS, open_state_dict
 from headwise.interop.hf.read import SkipInit
 from headwise.interop.hf.sizes import AllocationLimit
@@ -23,20 +20,14 @@ from headwise.interop.hf.text import NATIVE, write_json
 from headwise.runs.checkpoint import restore, unique_tensors
 from headwise.text.tokenisers import Tokenisers
 
-MODEL_TYPE = "headwise"
 CONFIG = "config.json"
-
-
-def is_native_folder(folder: Path) -> bool:
-    """Whether a folder has Headwise's own config."""
-    return (folder / CONFIG).is_file() and read_json(folder / CONFIG).get("model_type") == MODEL_TYPE
 
 
 def write_native_folder(loaded: TrainedModel, folder: Path | str, reason: str) -> None:
     """Write a model, its tokenisers and its experiment; `reason` says why `transformers` cannot load it."""
     tensors = {name: tensor.detach().cpu().clone() for name, tensor in unique_tensors(loaded.model).items()}
     config = {
-        "model_type": MODEL_TYPE,
+        "model_type": NATIVE_TYPE,
         "reason": reason,
         "experiment": loaded.experiment.model_dump(mode="json"),
     }
@@ -49,10 +40,7 @@ def write_native_folder(loaded: TrainedModel, folder: Path | str, reason: str) -
 def read_native_folder(folder: Path) -> TrainedModel:
     """Read what `write_native_folder` wrote."""
     where, weights = str(folder / CONFIG), open_state_dict(folder)
-    data: Any = read_json(folder / CONFIG).get("experiment")
-    if not isinstance(data, Mapping):
-        raise UserError(f"{where}: experiment: must be a table of settings; export the run again")
-    experiment = parse_experiment(data, where)
+    experiment = parse_experiment(read_native_tables(folder), where)
     tokenisers = Tokenisers.load(folder / NATIVE)
     with AllocationLimit(weights, where), SkipInit():
         model = experiment.create_task(tokenisers).build(experiment.model)

@@ -36,6 +36,7 @@ def embed(
     """
     check_pool(model, pool)
     rows = encode_texts(model, tokenisers, texts)
+    check_lengths(model, texts, rows)
     device = get_device(model)
     outputs: list[Tensor] = [torch.empty(0)] * len(rows)
     with inference_mode(model):
@@ -56,6 +57,19 @@ def check_pool(model: Any, pool: str) -> None:
         raise UserError(f"pool: there is no '{pool}'; {nearest(pool, [*POOLS, 'pooler'])}")
     if pool == "pooler" and find_pooler(model) is None:
         raise UserError("pool: this run's model has no pooler; use mean or first")
+
+
+def check_lengths(model: Any, texts: Sequence[str], rows: Sequence[Sequence[int]]) -> None:
+    """Raise if a text is longer than the learned positions of the model."""
+    side = model.decoder if isinstance(model, LanguageModel) else model.encoder
+    limit = getattr(getattr(getattr(side, "embed", None), "positions", None), "max_length", 0)
+    prefix = side.prefix_id is not None if limit else 0
+    for text, row in zip(texts, rows, strict=True):
+        if limit and (length := len(row) + prefix) > limit:
+            raise UserError(
+                f"{text[:40]!r}...: has {length} tokens, special ones included, and the model reads at most {limit}; "
+                "shorten or split this text"
+            )
 
 
 def find_pooler(model: Any) -> Pooler | None:

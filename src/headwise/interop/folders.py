@@ -1,6 +1,6 @@
 """JSON files and folders of other programs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,21 @@ from typing import Any
 from headwise.errors import UserError
 from headwise.utils import files
 from headwise.utils.files import atomic_folder
+
+NATIVE_TYPE = "headwise"  # model_type of a folder with our own config, for models that transformers cannot express
+
+
+def is_native_folder(folder: Path) -> bool:
+    """Whether a folder has Headwise's own config."""
+    return (folder / "config.json").is_file() and read_json(folder / "config.json").get("model_type") == NATIVE_TYPE
+
+
+def read_native_tables(folder: Path) -> dict[str, Any]:
+    """The tables of the experiment in Headwise's own config."""
+    tables = read_json(folder / "config.json").get("experiment")
+    if not isinstance(tables, Mapping):
+        raise UserError(f"{folder / 'config.json'}: experiment: must be a table of settings; export the run again")
+    return dict(tables)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -63,12 +63,15 @@ def lacks_kind(table: Any) -> bool:
 
 def read_source_tables(init_from: str) -> dict[str, Any]:
     """The tables of a run or a Hugging Face folder; empty if there is none: loading the model raises the error."""
+    from headwise.interop.folders import is_native_folder, read_native_tables
     from headwise.runs import Run
 
     path, _ = parse_run_reference(init_from)
     try:
         if (path / "config.toml").is_file():
             tables = Run.open(path).config
+        elif is_native_folder(path):
+            tables = read_native_tables(path)
         elif (path / "config.json").is_file():
             from headwise.interop.hf.read import read_folder
 

@@ -94,6 +94,8 @@ ARCHITECTURES = {  # model_type -> module:name
 
 def load_architecture(model_type: str, where: str = "config.json") -> Architecture:
     """Import the architecture of a `model_type`; errors begin with `where`."""
+    if model_type in ("", "None"):
+        raise UserError(f"{where}: has no model_type; name a folder as `save_pretrained` of transformers writes it")
     if model_type not in ARCHITECTURES:
         raise UserError(f"{where}: model_type '{model_type}' is not known; {nearest(model_type, ARCHITECTURES)}")
     module, _, name = ARCHITECTURES[model_type].partition(":")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from headwise.config.base import Config, Problems, validate
 from headwise.errors import UserError
-from headwise.interop.hf.files import LazyStateDict
+from headwise.interop.hf.files import UNQUANTISED, LazyStateDict
 from headwise.interop.hf.ignored_keys import IGNORED_KEYS
 from headwise.interop.hf.text import TokeniserFiles
 from headwise.models.config import ModelConfig
@@ -29,6 +29,7 @@ COMPUTED = "it is computed, and only older versions stored it"
 MAX_NAMES = 5  # in an error message
 UNKNOWN = "nothing here knows what this key changes"
 REMEDY = "remove it if it changes no outputs"
+REFUSED = {"quantization_config": f"quantised weights are not supported; {UNQUANTISED}"}  # where more is known
 NEUTRAL_VALUES: dict[str, Any] = {"pruned_heads": {}}  # keys that change nothing with this value
 HF_ACTIVATIONS: dict[str, tuple[HfActivation, ...]] = {  # Headwise -> Hugging Face; the first name is written
     "relu": ("relu",),
@@ -88,7 +89,9 @@ class HfConfigBase(Config):
                 and value is not None
                 and value != NEUTRAL_VALUES.get(key)
             ):
-                raise Problems([((str(name),), f"{value!r:.80} is not supported, as {UNKNOWN}; {REMEDY}")])
+                raise Problems(
+                    [((str(name),), REFUSED.get(key, f"{value!r:.80} is not supported, as {UNKNOWN}; {REMEDY}"))]
+                )
         return values
 
 
@@ -98,7 +101,10 @@ class HfConfig(HfConfigBase):
     @classmethod
     def read(cls, data: Mapping[str, Any], where: str = "config.json") -> Self:
         """Validate the contents of a `config.json`; errors begin with `where`."""
-        config: Self = validate(cls, data, where)
+        try:
+            config: Self = validate(cls, data, where)
+        except UserError as error:
+            raise UserError(join_problems(str(error), where)) from None
         return config
 
     def tied_weights(self, class_name: str) -> Mapping[str, str]:
@@ -113,6 +119,22 @@ class HfConfig(HfConfigBase):
     @abstractmethod
     def from_model_config(cls, config: Any, vocab: int) -> Self:
         """The Hugging Face config of a Headwise model config, without checking that it expresses all of it."""
+
+
+def join_problems(text: str, where: str) -> str:
+    """One sentence of the lines about a key that may have values of several types.
+
+    >>> lines = "here: size.int: must be above 0 (it is -1)", "here: size.tuple[int, int]: must be a tuple (it is -1)"
+    >>> join_problems("\\n".join(lines), "here")
+    'here: size: must be above 0 (it is -1), or must be a tuple (it is -1)'
+    """
+    problems: dict[str, list[str]] = {}
+    for line in text.split("\n"):
+        path, _, problem = line.removeprefix(f"{where}: ").partition(": ")
+        problems.setdefault(path.partition(".")[0], []).append(problem)
+    if len(text.split("\n")) == len(problems):
+        return text
+    return "\n".join(f"{where}: {key}: {', or '.join(dict.fromkeys(lines))}" for key, lines in problems.items())
 
 
 class HfTextConfig(HfConfig):
@@ -241,6 +263,8 @@ class Architecture:
     def read_class_name(self, data: Mapping[str, Any], where: str) -> str:
         """The class of `transformers` that a `config.json` names."""
         names = data.get("architectures") or list(self.classes)[:1]
+        if not isinstance(names, list) or not isinstance(names[0], str):
+            raise UserError(f"{where}: architectures: is {names!r:.80}; it must be a list with the name of a class")
         if names[0] not in self.classes:
             known = ", ".join(self.classes)
             raise UserError(f"{where}: architectures '{names[0]}' is not known; of {self.model_type}: {known}")

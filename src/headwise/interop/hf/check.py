@@ -1,11 +1,12 @@
-"""Compare a folder in Headwise and in `transformers`: outputs on a few inputs, and greedy tokens of generators.
+"""Compare a folder in Headwise and in `transformers`: outputs on a few inputs, and what generators generate.
 
-Letters: B inputs, T tokens, V words that both models have.
+Letters: B inputs, T tokens, V words that both models have, C channels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from headwise.blocks.heads import Pooler
+from headwise.blocks.stream import Context
 from headwise.errors import UserError
-from headwise.interop.folders import read_json
+from headwise.interop.folders import is_native_folder, read_json
 from headwise.interop.hf import load_architecture
-from headwise.interop.hf.read import ImportedModel, read_folder
+from headwise.interop.hf.check_generation import SearchComparison, compare_searches
+from headwise.interop.hf.read import GENERATIVE_TASKS, ImportedModel, read_folder
 from headwise.text import BOS, EOS, SPECIALS
 
 TOLERANCE = 1e-4  # relative to the largest output
-INPUTS, LENGTH, NEW_TOKENS = 4, 12, 16
-GENERATORS = ("language-model", "transduce")
-IMAGE_TASKS = ("classify-images", "detect", "encode-images")
-TEXT_TASKS = (*GENERATORS, "masked", "classify", "regress", "tag")
+INPUTS, LENGTH = 4, 12
 
 Outputs = tuple[Tensor, Tensor]  # of Headwise and of transformers, in the same order
 
@@ -35,20 +36,16 @@ class Comparison:
 
     difference: float  # the largest, relative to the largest output
     inputs: int
-    compared_tokens: int = 0  # greedy tokens of each input; 0: the model generates none
-    first_differing: int | None = None  # number of the first greedy token that differs, from 1
+    searches: tuple[SearchComparison, ...] = ()  # empty: the model generates nothing
 
     @property
     def equal(self) -> bool:
-        return self.difference <= TOLERANCE and self.first_differing is None
+        return self.difference <= TOLERANCE and all(search.equal for search in self.searches)
 
     def __str__(self) -> str:
-        text = f"largest relative difference of outputs on {self.inputs} inputs: {self.difference:.1e}"
-        if not self.compared_tokens:
-            return text
-        if self.first_differing is None:
-            return f"{text}; {self.compared_tokens} greedy tokens are equal"
-        return f"{text}; greedy token {self.first_differing} differs"
+        outputs = f"outputs on {self.inputs} inputs: largest relative difference {self.difference:.1e}"
+        limit = "" if self.difference <= TOLERANCE else f", above the limit of {TOLERANCE:.0e}"
+        return "\n".join([outputs + limit, *map(str, self.searches)])
 
 
 def check_folder(folder: Path | str, model: Any = None) -> Comparison:
@@ -61,24 +58,48 @@ def check_folder(folder: Path | str, model: Any = None) -> Comparison:
             "--check: compares with transformers, which is not installed; install it: pip install transformers"
         ) from None
     folder = Path(folder)
+    if is_native_folder(folder):
+        raise UserError(f"{folder}: --check: has Headwise's own config, which transformers cannot load; leave it out")
     imported = read_folder(folder)
-    if imported.task not in (*TEXT_TASKS, *IMAGE_TASKS):
-        raise UserError(f"{folder}: --check: outputs of the task {imported.task} cannot be compared; leave it out")
     data = read_json(folder / "config.json")
     name = load_architecture(str(data.get("model_type"))).read_class_name(data, str(folder / "config.json"))
+    with hide_messages(transformers), torch.inference_mode():
+        try:
+            hf_model = getattr(transformers, name).from_pretrained(folder, dtype=torch.float32).eval()
+        except Exception as error:  # whatever transformers raises
+            reason = str(error).partition("\n")[0][:200]
+            raise UserError(f"{folder}: --check: transformers cannot load it ({reason}); leave --check out") from None
+        ours = imported.model if model is None else model.cpu().eval()
+        return compare_models(imported, ours, hf_model)
+
+
+@contextmanager
+def hide_messages(transformers: Any) -> Iterator[None]:
+    """Without the progress bars and warnings of `transformers`, which would hide the result."""
+    logging = transformers.utils.logging
+    verbosity, has_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
     try:
-        hf_model = getattr(transformers, name).from_pretrained(folder, dtype=torch.float32).eval()
-    except Exception as error:  # whatever transformers raises
-        reason = str(error).partition("\n")[0][:200]
-        raise UserError(f"{folder}: --check: transformers cannot load it ({reason})") from None
-    ours = imported.model if model is None else model.cpu().eval()
-    with torch.inference_mode():
-        if imported.task in IMAGE_TASKS:
-            return Comparison(_compare(_run_on_images(imported, ours, hf_model)), INPUTS)
-        return _compare_texts(imported, ours, hf_model)
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if has_bar:
+            logging.enable_progress_bar()
 
 
-def _compare(outputs: Outputs) -> float:
+def compare_models(imported: ImportedModel, model: Any, hf_model: Any) -> Comparison:
+    """Compare the outputs of two models for random inputs, and what they generate."""
+    if imported.task in IMAGE_TASKS:
+        return Comparison(measure_difference(run_on_images(imported, model, hf_model)), INPUTS)
+    ids = draw_ids(imported)
+    difference = measure_difference(RUN[imported.task](imported, model, hf_model, ids))
+    searches = compare_searches(imported, model, hf_model, ids) if imported.task in GENERATIVE_TASKS else ()
+    return Comparison(difference, len(ids), searches)
+
+
+def measure_difference(outputs: Outputs) -> float:
+    """The largest difference, relative to the largest output; infinite where one side is not finite."""
     actual, expected = outputs
     if actual.shape != expected.shape:
         raise UserError(f"--check: outputs have the shapes {tuple(actual.shape)} and {tuple(expected.shape)}")
@@ -86,7 +107,7 @@ def _compare(outputs: Outputs) -> float:
     return difference if difference == difference else float("inf")  # NaN
 
 
-def _run_on_images(imported: ImportedModel, model: Any, hf_model: Any) -> Outputs:
+def run_on_images(imported: ImportedModel, model: Any, hf_model: Any) -> Outputs:
     config: Any = imported.config
     images = torch.randn(INPUTS, config.channels, *config.image, generator=torch.Generator().manual_seed(0))
     actual, expected = model(images), hf_model(images)
@@ -94,83 +115,117 @@ def _run_on_images(imported: ImportedModel, model: Any, hf_model: Any) -> Output
         pooled = getattr(expected, "pooler_output", None)
         expected = expected.last_hidden_state[:, 0] if pooled is None else pooled
         return actual.flatten(1), expected.flatten(1)
-    return getattr(actual, "logits", actual), expected.logits
+    if imported.task == "detect":
+        return torch.cat((actual.logits, actual.boxes), -1), torch.cat((expected.logits, expected.pred_boxes), -1)
+    return actual, expected.logits
 
 
-def _compare_texts(imported: ImportedModel, model: Any, hf_model: Any) -> Comparison:
+def draw_ids(imported: ImportedModel) -> Tensor:
+    """Random words, (B, T), without special tokens."""
     source = imported.vocabularies.source
     words = [number for number in range(len(SPECIALS), len(source.hf_ids)) if source.hf_ids[number] != source.mask]
     if not words:
         raise UserError("--check: the vocabulary has no words to compare with; leave it out")
-    draw = torch.randint(len(words), (INPUTS, _choose_length(imported)), generator=torch.Generator().manual_seed(0))
-    ids = torch.tensor(words)[draw]
-    if imported.task not in GENERATORS:
-        return Comparison(_compare(_run_encoder(imported, model, hf_model, ids)), INPUTS)
-    run = _run_language_model if imported.task == "language-model" else _run_encoder_decoder
-    difference = _compare(run(imported, model, hf_model, ids, ids))
-    prompt = ids if imported.task == "language-model" else ids[:, :0]
-    steps = min(NEW_TOKENS, imported.context - prompt.shape[1] - len(SPECIALS))
-    first = _find_differing_token(lambda target: run(imported, model, hf_model, ids, target), prompt, imported, steps)
-    return Comparison(difference, INPUTS, steps, first)
+    length = max(1, min(LENGTH, imported.context // 2 - len(SPECIALS)))
+    return torch.tensor(words)[torch.randint(len(words), (INPUTS, length), generator=torch.Generator().manual_seed(0))]
 
 
-def _choose_length(imported: ImportedModel) -> int:
-    return max(1, min(LENGTH, imported.context // 2 - len(SPECIALS)))
-
-
-def _find_differing_token(
-    run: Callable[[Tensor], Outputs], prompt: Tensor, imported: ImportedModel, steps: int
-) -> int | None:
-    """The number of the first greedy token that differs, from 1. Both continue the same tokens until then."""
-    shared = _list_shared(imported)
-    ids = prompt
-    for number in range(1, steps + 1):
-        actual, expected = (logits[:, -1].argmax(-1) for logits in run(ids))
-        if not torch.equal(actual, expected):
-            return number
-        ids = torch.cat((ids, shared[actual][:, None]), 1)
-    return None
-
-
-def _list_shared(imported: ImportedModel) -> Tensor:
-    """Headwise ids of the words that both models have."""
-    target = imported.vocabularies.target
-    return torch.tensor([number for number in range(len(target.hf_ids)) if number not in target.suppressed_ids])
-
-
-def _to_hf(imported: ImportedModel, ids: Tensor) -> Tensor:
-    """Headwise ids -> Hugging Face ids."""
+def to_hf_ids(imported: ImportedModel, ids: Tensor) -> Tensor:
     return torch.tensor(imported.vocabularies.source.hf_ids).clamp(min=0)[ids]
 
 
-def _select_shared(imported: ImportedModel, logits: Tensor, hf_logits: Tensor) -> Outputs:
-    shared = _list_shared(imported)
-    order = torch.tensor(imported.vocabularies.target.hf_ids)
-    return logits[..., shared], hf_logits[..., order[shared]]  # (B, T, V)
+def select_shared(imported: ImportedModel, logits: Tensor, hf_logits: Tensor) -> Outputs:
+    """The logits of the words that both models have, (B, T, V)."""
+    target = imported.vocabularies.target
+    shared = torch.tensor([number for number in range(len(target.hf_ids)) if number not in target.suppressed_ids])
+    return logits[..., shared], hf_logits[..., torch.tensor(target.hf_ids)[shared]]
 
 
-def _run_language_model(imported: ImportedModel, model: Any, hf_model: Any, source: Tensor, target: Tensor) -> Outputs:
-    return _select_shared(imported, model(target), hf_model(_to_hf(imported, target)).logits)
+def run_language_model(imported: ImportedModel, model: Any, hf_model: Any, ids: Tensor) -> Outputs:
+    return select_shared(imported, model(ids), hf_model(to_hf_ids(imported, ids)).logits)
 
 
-def _run_encoder_decoder(imported: ImportedModel, model: Any, hf_model: Any, source: Tensor, target: Tensor) -> Outputs:
-    source, target = F.pad(source, (0, 1), value=EOS), F.pad(target, (1, 0), value=BOS)
+def run_encoder_decoder(imported: ImportedModel, model: Any, hf_model: Any, ids: Tensor) -> Outputs:
+    source, target = add_end(imported, ids), F.pad(ids, (1, 0), value=BOS)
     logits = model(source, target)
-    if imported.config.kind == "bart":  # which starts with EOS, then BOS
-        source, target = F.pad(source, (1, 0), value=BOS), F.pad(target, (1, 0), value=EOS)
+    source, target = add_side_tokens(model.encoder, source), add_side_tokens(model.decoder, target)
     target_order = torch.tensor(imported.vocabularies.target.hf_ids).clamp(min=0)
-    hf_logits = hf_model(input_ids=_to_hf(imported, source), decoder_input_ids=target_order[target]).logits
-    return _select_shared(imported, logits, hf_logits[:, -logits.shape[1] :])
+    hf_logits = hf_model(input_ids=to_hf_ids(imported, source), decoder_input_ids=target_order[target]).logits
+    return select_shared(imported, logits, hf_logits[:, -logits.shape[1] :])
 
 
-def _run_encoder(imported: ImportedModel, model: Any, hf_model: Any, ids: Tensor) -> Outputs:
-    """Text encoders: masked language models, classifiers, taggers. Headwise adds BOS itself."""
-    ids = F.pad(ids, (0, 1), value=EOS)
-    opens = model.encoder.prefix_id is not None
-    outputs = hf_model(input_ids=_to_hf(imported, F.pad(ids, (1, 0), value=BOS) if opens else ids))
+def add_side_tokens(side: Any, ids: Tensor) -> Tensor:
+    """Ids with the tokens that the encoder or decoder of Headwise adds before and after them, if it has some."""
+    suffix_id = getattr(side, "suffix_id", None)
+    ids = ids if side.prefix_id is None else F.pad(ids, (1, 0), value=side.prefix_id)
+    return ids if suffix_id is None else F.pad(ids, (0, 1), value=suffix_id)
+
+
+def run_hf_encoder(imported: ImportedModel, model: Any, hf_model: Any, ids: Tensor, **inputs: Tensor) -> Any:
+    """Outputs of transformers' encoder, with the prefix token that Headwise adds itself."""
+    return hf_model(input_ids=to_hf_ids(imported, add_side_tokens(model.encoder, ids)), **inputs)
+
+
+def add_end(imported: ImportedModel, ids: Tensor) -> Tensor:
+    """Ids with EOS, if the model has one."""
+    return ids if imported.vocabularies.source.eos is None else F.pad(ids, (0, 1), value=EOS)
+
+
+def select_positions(model: Any, ids: Tensor, hf_outputs: Tensor) -> Tensor:
+    """The outputs at the positions of `ids`: without the prefix token, nor those after the text (Perceiver)."""
+    first = int(model.encoder.prefix_id is not None)
+    return hf_outputs[:, first : first + ids.shape[1]]
+
+
+def run_with_head(imported: ImportedModel, model: Any, hf_model: Any, ids: Tensor) -> Outputs:
+    """Masked language models, classifiers, taggers, discriminators."""
+    ids = add_end(imported, ids)
+    outputs, logits = run_hf_encoder(imported, model, hf_model, ids), model(ids)
     hf_logits = getattr(outputs, "prediction_logits", None)
     hf_logits = outputs.logits if hf_logits is None else hf_logits
-    logits = model(ids)
     if imported.task == "regress":
         return logits.reshape(hf_logits.shape), hf_logits
-    return _select_shared(imported, logits, hf_logits if logits.dim() == 2 else hf_logits[:, -logits.shape[1] :])
+    if imported.task == "classify":
+        return select_shared(imported, logits, hf_logits)
+    hf_logits = select_positions(model, ids, hf_logits)
+    return (logits, hf_logits) if imported.task == "replaced-tokens" else select_shared(imported, logits, hf_logits)
+
+
+def run_answers(imported: ImportedModel, model: Any, hf_model: Any, ids: Tensor) -> Outputs:
+    """Question answering: starts and ends of spans in a text of two thirds of the words, which follows a question."""
+    question, text = ids.tensor_split((ids.shape[1] // 3,), dim=1)
+    separators = imported.tokenisers.source.pair_separators if imported.tokenisers else 1
+    ids = torch.cat((F.pad(question, (0, separators), value=EOS), F.pad(text, (0, 1), value=EOS)), 1)
+    before = ids.shape[1] - text.shape[1] - 1  # tokens of the question
+    types: dict[str, Tensor] = {}
+    if getattr(imported.config, "token_types", 0) > 1:
+        second = torch.arange(ids.shape[1]).ge(before).long().expand_as(ids)
+        types["token_type_ids"] = second if model.encoder.prefix_id is None else F.pad(second, (1, 0))
+    outputs = run_hf_encoder(imported, model, hf_model, ids, **types)
+    expected = select_positions(model, ids, torch.stack((outputs.start_logits, outputs.end_logits), -1))  # (B, T, 2)
+    return model(ids)[:, before:-1], expected[:, before:-1]
+
+
+def run_without_head(imported: ImportedModel, model: Any, hf_model: Any, ids: Tensor) -> Outputs:
+    """The last hidden states of an encoder, and the output of its pooler if it has one."""
+    ids = add_end(imported, ids)
+    outputs, states = run_hf_encoder(imported, model, hf_model, ids), model.encoder(ids, Context()).x  # (B, T, C)
+    actual, expected = states.flatten(1), outputs.last_hidden_state.flatten(1)
+    pooled = getattr(outputs, "pooler_output", None)
+    if pooled is None or not any(isinstance(module, Pooler) for module in model.pool.modules()):
+        return actual, expected
+    return torch.cat((actual, model(ids)), 1), torch.cat((expected, pooled), 1)
+
+
+IMAGE_TASKS = ("classify-images", "detect", "encode-images")
+RUN: Mapping[str, Any] = {
+    "language-model": run_language_model,
+    "transduce": run_encoder_decoder,
+    "masked": run_with_head,
+    "classify": run_with_head,
+    "regress": run_with_head,
+    "tag": run_with_head,
+    "replaced-tokens": run_with_head,
+    "answer": run_answers,
+    "encode": run_without_head,
+}

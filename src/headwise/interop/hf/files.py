@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,12 +28,15 @@ PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 UNQUANTISED = "take a checkpoint that is not quantised"
 LENGTH_BYTES = 8
 MAX_HEADER = 16 * 2**20  # bytes; some 100,000 tensors
+CHUNK = 2**20  # bytes of a tensor that is read in parts
 WEIGHT_DTYPES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
 DTYPES = {**WEIGHT_DTYPES, "I64": torch.int64}  # integers: the counts of batch norms
-ITEM_SIZES = {  # bytes of an element; ignored tensors, such as masks and position ids, have any dtype
-    "F16": 2, "BF16": 2, "F32": 4, "F64": 8, "BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "U16": 2, "I32": 4, "U32": 4,
-    "I64": 8, "U64": 8, "F8_E4M3": 1, "F8_E5M2": 1,
+READ_DTYPES = {  # of any tensor, such as masks, position ids and the counts of n-grams
+    **DTYPES, "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "I16": torch.int16, "U16": torch.uint16,
+    "I32": torch.int32, "U32": torch.uint32, "U64": torch.uint64, "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
 }  # fmt: skip
+ITEM_SIZES = {name: dtype.itemsize for name, dtype in READ_DTYPES.items()}  # bytes of an element
 
 
 class TensorInfo(NamedTuple):
@@ -58,6 +61,22 @@ class LazyStateDict:
 
     def __getitem__(self, name: str) -> Tensor:
         return self.readers[name]()
+
+    def iterate_rows(self, name: str) -> Iterator[Tensor]:
+        """The rows of a tensor in order, a megabyte at a time; all at once where they are not in a file."""
+        reader = self.readers[name]
+        if not isinstance(reader, TensorReader) or not reader.info.shape:
+            yield reader()
+            return
+        rows = reader.info.shape[0]
+        step = max(1, CHUNK * rows // max(1, reader.size))
+        yield from (reader.read_rows(first, min(first + step, rows)) for first in range(0, rows, step))
+
+    def are_equal(self, one: str, other: str) -> bool:
+        """Whether two tensors have the same values; they are compared in parts, as both may be large."""
+        if self.info.get(one) != self.info.get(other):
+            return False
+        return one == other or all(map(torch.equal, self.iterate_rows(one), self.iterate_rows(other)))
 
     def rename(self, names: Mapping[str, str]) -> LazyStateDict:
         """The same under other names: new name -> old name."""
@@ -138,7 +157,7 @@ def _read_header(file: Path, header: Any, start: int, size: int) -> LazyStateDic
     """The tensors of a header; raises ValueError."""
     if not isinstance(header, dict):
         raise ValueError("its header is no JSON object")
-    readers: dict[str, Callable[[], Tensor]] = {}
+    readers: dict[str, TensorReader] = {}
     info: dict[str, TensorInfo] = {}
     for name, entry in header.items():
         if name == "__metadata__":
@@ -159,7 +178,16 @@ def _read_header(file: Path, header: Any, start: int, size: int) -> LazyStateDic
         current = modernise_name(name)
         info[current] = TensorInfo(dtype, tuple(shape))
         readers[current] = TensorReader(file, current, info[current], first)
+    _check_contiguous(readers, start)
     return LazyStateDict(str(file), readers, info)
+
+
+def _check_contiguous(readers: Mapping[str, TensorReader], start: int) -> None:
+    """Refuse tensors that overlap or leave gaps, as the format does; raises ValueError."""
+    for reader in sorted(readers.values(), key=lambda reader: (reader.offset, reader.size)):
+        if reader.offset != start:
+            raise ValueError(f"{reader.name:.200} does not begin where the tensor before it ends")
+        start += reader.size
 
 
 _KEYS = ("dtype", "shape", "data_offsets")
@@ -171,31 +199,44 @@ def _are_sizes(values: Any) -> bool:
 
 @dataclass(frozen=True)
 class TensorReader:
-    """Maps one tensor of a file into memory; the mapping lasts as long as the tensor."""
+    """Maps one tensor of a file, or some of its rows, into memory; the mapping lasts as long as the tensor."""
 
     file: Path
     name: str
     info: TensorInfo
     offset: int  # of its first byte in the file
 
+    @property
+    def size(self) -> int:
+        """Bytes of the tensor."""
+        return math.prod(self.info.shape) * ITEM_SIZES[self.info.dtype]
+
     def __call__(self) -> Tensor:
-        dtype, count = DTYPES.get(self.info.dtype), math.prod(self.info.shape)
-        if dtype is None:
-            raise UserError(f"{self.file}: {self.name} has the dtype {self.info.dtype}, of no weights; {UNQUANTISED}")
+        return self._map(0, self.info.shape)
+
+    def read_rows(self, first: int, last: int) -> Tensor:
+        """Some rows, which alone are mapped."""
+        row = self.info.shape[1:]
+        return self._map(first * math.prod(row) * ITEM_SIZES[self.info.dtype], (last - first, *row))
+
+    def _map(self, start: int, shape: tuple[int, ...]) -> Tensor:
+        """A tensor of this shape, `start` bytes after the first."""
+        dtype, count = READ_DTYPES[self.info.dtype], math.prod(shape)
         if not count:
-            return torch.empty(self.info.shape, dtype=dtype)
-        skipped = self.offset % mmap.ALLOCATIONGRANULARITY
+            return torch.empty(shape, dtype=dtype)
+        offset = self.offset + start
+        skipped = offset % mmap.ALLOCATIONGRANULARITY
         try:
             with os.fdopen(open_regular(self.file), "rb") as stream:
                 pages = mmap.mmap(
                     stream.fileno(),
                     skipped + count * dtype.itemsize,
                     access=mmap.ACCESS_COPY,  # torch warns of read-only memory
-                    offset=self.offset - skipped,
+                    offset=offset - skipped,
                 )
         except (OSError, ValueError) as error:
             raise UserError(f"{self.file}: {self.name} cannot be read ({error}); fetch it again") from None
-        if self.offset % dtype.itemsize:  # headers of old files have any length
+        if offset % dtype.itemsize:  # headers of old files have any length
             content = torch.frombuffer(pages, dtype=torch.uint8, count=count * dtype.itemsize, offset=skipped)
-            return content.clone().view(dtype).view(self.info.shape)
-        return torch.frombuffer(pages, dtype=dtype, count=count, offset=skipped).view(self.info.shape)
+            return content.clone().view(dtype).view(shape)
+        return torch.frombuffer(pages, dtype=dtype, count=count, offset=skipped).view(shape)

@@ -74,7 +74,6 @@ class HfGptNeoXConfig(HfRopeConfig):
     @classmethod
     def from_model_config(cls, config: LlamaConfig, vocab: int) -> Self:
         rope = write_rope(config.positions)
-        rope.pop("partial_rotary_factor", None)
         if isinstance(config.positions, RotaryConfig):  # stated, since its default is not 1
             rope["rotary_pct"] = rope["rope_parameters"]["partial_rotary_factor"] = config.positions.fraction
         return cls.model_validate({

@@ -1,15 +1,18 @@
-"""The tables of Hugging Face architectures and tokenizer classes in docs/hugging-face.md.
+"""The tables of Hugging Face architectures, their keys and tokenizer classes in docs/hugging-face.md.
 
 `python -m headwise.interop.hf.matrix` writes the page anew; a test compares it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
 from headwise.interop.hf import ARCHITECTURES, load_architecture
-from headwise.interop.hf.architecture import Architecture, write_no_tokeniser_files
+from headwise.interop.hf.architecture import Architecture, HfConfig, write_no_tokeniser_files
+from headwise.interop.hf.ignored_keys import REASONS, find_reason
 from headwise.interop.hf.image_processor import PROCESSOR
 from headwise.interop.hf.images import HfImageConfig
 from headwise.interop.hf.tokenizer_classes import ALIASES, CLASSES, VERBATIM
@@ -35,6 +38,14 @@ INTRODUCTION = (
     "read and written: to generate (language models, encoder-decoders), classify (texts or images), tag words, answer "
     "questions with a span, fill masks, find replaced tokens, detect objects, encode without a head. The last column "
     "is the file that texts or images are prepared with.",
+)
+KEYS_TITLE = "## Keys of config.json"
+KEYS_INTRODUCTION = (
+    "Every key of the config class of `transformers` is used, fixed (another value is refused with a sentence), or "
+    "without effect on outputs, for a reason. A key that is in none of these lists is refused, unless it is null. "
+    "Tests compare the lists with the installed classes; `make test-weights` changes one value of each key and "
+    "compares outputs.",
+    "Without effect in every model type:",
 )
 
 
@@ -62,7 +73,10 @@ def render_page() -> str:
     """The page."""
     header = ["`model_type`", "`kind` in Headwise", "in", "out", *COLUMNS, "tokeniser or processor"]
     table = render_table(header, [build_row(name) for name in sorted(ARCHITECTURES)])
-    return "\n\n".join((TITLE, *INTRODUCTION, table, *render_tokenizers())) + "\n"
+    general = "\n".join(f"- {reason}: {quote(sorted(keys))}" for reason, keys in REASONS.items())
+    sections = [render_keys(name) for name in sorted(ARCHITECTURES)]
+    keys = (KEYS_TITLE, *KEYS_INTRODUCTION, general, *sections)
+    return "\n\n".join((TITLE, *INTRODUCTION, table, *render_tokenizers(), *keys)) + "\n"
 
 
 def render_table(header: list[str], rows: list[list[str]]) -> str:
@@ -95,6 +109,28 @@ def name_class(name: str) -> str:
 
 def quote(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
+
+
+def render_keys(model_type: str) -> str:
+    """The keys of an architecture: used, fixed, without effect."""
+    schema = load_architecture(model_type).hf_config
+    fixed = list_fixed_keys(schema)
+    used = [key for key in schema.model_fields if key not in fixed and key != "model_type"]
+    lines = [f"### `{model_type}`", "", f"- used: {quote(sorted(used))}"]
+    if fixed:
+        values = (f"`{key} = {json.dumps(value)}`" for key, value in sorted(fixed.items()))
+        lines.append(f"- fixed: {', '.join(values)}")
+    reasons = {key: find_reason(key) for key in schema.ignored_keys}
+    for reason in sorted(set(reasons.values())):
+        lines.append(f"- without effect, {reason}: {quote(sorted(key for key in reasons if reasons[key] == reason))}")
+    return "\n".join(lines)
+
+
+def list_fixed_keys(schema: type[HfConfig]) -> dict[str, Any]:
+    """Keys that may have but one value, with this value."""
+    annotations = {key: field.annotation for key, field in schema.model_fields.items() if key != "model_type"}
+    single = {key: get_args(kind) for key, kind in annotations.items() if get_origin(kind) is Literal}
+    return {key: values[0] for key, values in single.items() if len(values) == 1}
 
 
 def build_row(model_type: str) -> list[str]:

@@ -76,7 +76,12 @@ def read_generation_config(folder: Path, data: Mapping[str, Any], vocabulary_map
     """The settings of `[decode]` that a folder asks for, in generation_config.json or, as in older versions, in
     config.json (`data`); empty where it says nothing."""
     file = folder / GENERATION_CONFIG
-    values = read_json(file) if file.is_file() else {key: data[key] for key in GENERATION if data.get(key) is not None}
+    if file.is_file():
+        values = read_json(file)
+    else:
+        file, values = folder / "config.json", {key: data[key] for key in GENERATION if data.get(key) is not None}
+        if isinstance(data.get("eos_token_id"), list):
+            values["eos_token_id"] = data["eos_token_id"]
     if not set(values) - {"transformers_version", "_from_model_config"}:
         return {}
 
@@ -85,7 +90,18 @@ def read_generation_config(folder: Path, data: Mapping[str, Any], vocabulary_map
             raise UserError(f"{file}: {token!r} is no token id below {len(vocabulary_map.headwise_ids):,}; correct it")
         return vocabulary_map.headwise_ids[token]
 
+    check_end_tokens(values.get("eos_token_id"), vocabulary_map, file)
     return from_generation_config(values, to_our_id)
+
+
+def check_end_tokens(ends: Any, vocabulary_map: VocabularyMap, file: Path) -> None:
+    """Refuse a generation config in which the EOS of config.json does not end a text: here it always does."""
+    eos = vocabulary_map.eos
+    if ends is not None and eos is not None and eos not in (ends if isinstance(ends, list) else [ends]):
+        raise UserError(
+            f"{file}: eos_token_id: {ends} is without {eos}, the EOS of config.json, which ends a text here; let "
+            "both agree"
+        )
 
 
 def build_text_model(
@@ -196,8 +212,14 @@ def build_model(
 ) -> Any:
     """Build a model without weights, and compare its names and shapes with the checkpoint. Sizes far beyond those of
     the checkpoint are refused before they are allocated."""
-    with AllocationLimit(weights, where), SkipInit():
-        model = build()
+    try:
+        with AllocationLimit(weights, where), SkipInit():
+            model = build()
+    except UserError as error:
+        if str(error).startswith(where):
+            raise
+        problem, _, _ = str(error).partition("; ")  # its remedy is one for experiments
+        raise UserError(f"{where}: {problem}; correct it") from None
     compare_checkpoint(model, architecture, vocabularies, weights, stored_names)
     return model
 

@@ -37,7 +37,8 @@ REQUIRED = {
 
 
 class HfRopeConfig(HfTextConfig):
-    """The `config.json` of a text model with rotary positions."""
+    """The `config.json` of a text model with rotary positions of whole heads, as LLaMA's: there `transformers` ignores
+    a `partial_rotary_factor`, or cannot run with it. GPT-NeoX has a property `positions` of its own."""
 
     max_position_embeddings: int = Field(2048, gt=0)
     rope_theta: float = Field(BASE, gt=0)  # `transformers` before version 5
@@ -59,7 +60,7 @@ class HfRopeConfig(HfTextConfig):
     @property
     def positions(self) -> dict[str, Any]:
         """The settings of rotary positions. In `transformers` the older name takes precedence, as a whole table."""
-        return read_rope(
+        settings = read_rope(
             self.rope_scaling or self.rope_parameters or {},
             "rope_scaling" if self.rope_scaling else "rope_parameters",
             theta=self.rope_theta,
@@ -67,6 +68,10 @@ class HfRopeConfig(HfTextConfig):
             length=self.max_position_embeddings,
             original=self.original_max_position_embeddings,
         )
+        if settings["fraction"] != 1:
+            text = f"is {settings['fraction']}, but this model type rotates whole heads in transformers; remove it"
+            raise Problems([(("partial_rotary_factor",), text)])
+        return settings
 
 
 def read_rope(
@@ -161,7 +166,8 @@ WRITTEN = {
 
 
 def write_rope(positions: PositionConfig) -> dict[str, Any]:
-    """The keys of rotary positions. What other positions say is lost, which `choose_architecture` notices."""
+    """The keys of rotary positions of whole heads. What other positions say is lost, which `choose_architecture`
+    notices."""
     if not isinstance(positions, RotaryConfig):
         return {}
     scaling: RopeScalingConfig = positions.scaling
@@ -172,7 +178,5 @@ def write_rope(positions: PositionConfig) -> dict[str, Any]:
     keys: dict[str, Any] = {"rope_theta": positions.base}
     if kind == "dynamic":
         keys["max_position_embeddings"] = values.pop("original_max_position_embeddings")
-    if positions.fraction != 1.0:
-        keys["partial_rotary_factor"] = values["partial_rotary_factor"] = positions.fraction
     kind = "default" if kind == "none" else kind
     return keys | {"rope_parameters": {"rope_type": kind, "rope_theta": positions.base, **values}}

@@ -29,7 +29,7 @@ def resolve_ties(weights: LazyStateDict, tied_weights: Mapping[str, str]) -> tup
     stored_names = {name: name for name in stored}
     for target, source in tied_weights.items():
         if target in stored_names and source in stored_names:
-            if _are_equal(weights, stored_names[target], stored_names[source]):
+            if weights.are_equal(stored_names[target], stored_names[source]):
                 stored_names[target] = stored_names[source]
         elif target in stored_names:
             stored_names[source] = stored_names[target]
@@ -69,7 +69,3 @@ def _find_hf_name(architecture: Architecture, table: str) -> str:
     value = architecture.name_map.get(table) or architecture.name_map[table.replace(side, "{side}", 1)]
     name = value.names[0] if isinstance(value, WeightConverter) else value
     return f"{name.format(side=side)}.weight"
-
-
-def _are_equal(weights: LazyStateDict, one: str, other: str) -> bool:
-    return one == other or torch.equal(weights[one], weights[other])

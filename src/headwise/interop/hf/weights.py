@@ -19,7 +19,7 @@ from headwise.blocks.attention.multihead import CrossProjection, SelfProjection
 from headwise.blocks.heads import SUPPRESSED_BIAS
 from headwise.blocks.images import PatchEmbedding
 from headwise.errors import UserError
-from headwise.interop.hf.architecture import Architecture, WeightConverter, list_names
+from headwise.interop.hf.architecture import Architecture, WeightConverter, concatenate, list_names, transpose_matrix
 from headwise.interop.hf.files import DTYPES, UNQUANTISED, WEIGHT_DTYPES, LazyStateDict
 from headwise.interop.hf.text import Vocabularies
 from headwise.models.init_weights import list_projection_sizes
@@ -138,7 +138,9 @@ def load_weights(
     with torch.no_grad():
         for entry in sorted(mapped, key=lambda entry: -entry.tensor.numel()):
             parts = _find_stored(entry, names)
-            if parts:
+            if parts and entry.vocabulary_map and len(parts) == 1 and entry.converter.read is concatenate:
+                _copy_rows(entry, parts[0], entry.vocabulary_map, weights)
+            elif parts:
                 _copy(entry, _convert(entry, [weights[name] for name in parts], weights.where))
             else:
                 entry.tensor.zero_()
@@ -147,13 +149,24 @@ def load_weights(
                 entry.tensor[list(entry.vocabulary_map.suppressed_ids)] = SUPPRESSED_BIAS
 
 
+def _copy_rows(entry: MappedTensor, name: str, vocabulary_map: VocabularyMap, weights: LazyStateDict) -> None:
+    """Copy the rows of a vocabulary, which are often most of a checkpoint, a few at a time: mapped and converted as a
+    whole they would need as much memory as in the model."""
+    order, first = torch.tensor(vocabulary_map.hf_ids), 0
+    for part in weights.iterate_rows(name):
+        ids = ((order >= first) & (order < first + len(part))).nonzero().squeeze(1)
+        entry.tensor[ids] = part.float()[order[ids] - first]
+        first += len(part)
+    entry.tensor[order == NO_HF_ID] = 0  # absent special tokens
+
+
 def _copy(entry: MappedTensor, tensor: Tensor) -> None:
     """Copy a converted tensor into a model's; the rows of a vocabulary get Headwise's order."""
     if entry.vocabulary_map is None:
         entry.tensor.copy_(tensor)
         return
     order = torch.tensor(entry.vocabulary_map.hf_ids)
-    torch.index_select(tensor, 0, order.clamp(min=0), out=entry.tensor.data)
+    torch.index_select(tensor.float(), 0, order.clamp(min=0), out=entry.tensor.data)
     entry.tensor[order == NO_HF_ID] = 0  # absent special tokens
 
 
@@ -246,7 +259,9 @@ def _convert(entry: MappedTensor, parts: Sequence[Tensor], where: str) -> Tensor
         (entry.vocabulary_map.vocab, *entry.tensor.shape[1:]) if entry.vocabulary_map else tuple(entry.tensor.shape)
     )
     try:
-        tensor = entry.converter.read([part.float() for part in parts])
+        # What only moves values is converted as it is copied into the model, without a copy in between.
+        moves = entry.converter.read in (concatenate, transpose_matrix)
+        tensor = entry.converter.read(parts if moves else [part.float() for part in parts])
         tensor = regroup_rows(tensor, entry.heads, len(entry.sizes)) if entry.converter.by_head else tensor
     except (RuntimeError, IndexError, TypeError):  # TypeError: fewer dimensions
         tensor = torch.zeros(())
@@ -260,7 +275,7 @@ def _convert(entry: MappedTensor, parts: Sequence[Tensor], where: str) -> Tensor
 
 
 def regroup_rows(tensor: Tensor, outer: int, inner: int) -> Tensor:
-    """Rows in `outer` groups of `inner` -> in `inner` groups of `outer`."""
+    """VocabularyMap in `outer` groups of `inner` -> in `inner` groups of `outer`."""
     return tensor.unflatten(0, (outer, inner, -1)).transpose(0, 1).flatten(0, 2)
 
 
@@ -292,7 +307,7 @@ def _check_names(
     reasons = {name: _find_ignore_reason(name, architecture) for name in unused}
     unexpected = [name for name, reason in reasons.items() if not reason]
     if missing:
-        raise UserError(f"{where}: has no {list_names(missing)}; it is not the model that config.json describes")
+        raise UserError(f"{where}: has no {list_names(missing)}, which config.json asks for; take both from one model")
     if unexpected:
         raise UserError(f"{where}: config.json does not ask for {list_names(unexpected)}; take both from one model")
     for reason in sorted({reason for reason in reasons.values() if reason}):
@@ -310,7 +325,7 @@ def _check_copies(entry: MappedTensor, parts: Parts, weights: LazyStateDict, sto
     others = [copy for copies in entry.candidates for copy in copies if stored.issuperset(copy) and copy != parts]
     for copy in others:
         if len(copy) != len(parts) or not all(
-            stored_names.get(one, one) == stored_names.get(other, other) or torch.equal(weights[one], weights[other])
+            stored_names.get(one, one) == stored_names.get(other, other) or weights.are_equal(one, other)
             for one, other in zip(parts, copy, strict=True)
         ):
             raise UserError(

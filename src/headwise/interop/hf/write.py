@@ -59,7 +59,7 @@ IGNORED_SETTINGS = {
 }  # fmt: skip
 STACK_SETTINGS = {"depth", "layers", "shared", "groups", "encoder", "decoder"}
 SIDES = ("encoder", "decoder")
-NO_ARCHITECTURE = "model.kind: transformers has no '{kind}' to {task}; train another kind to export it"
+NO_ARCHITECTURE = "model.kind: transformers has no '{kind}' to {task}; train another kind if it must load it"
 log = logging.getLogger(__name__)
 MAX_LENGTH = 1024  # limit in generation_config.json
 GENERATION_IDS = tuple(
