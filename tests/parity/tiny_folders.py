@@ -63,6 +63,10 @@ TINY: dict[str, dict[str, Any]] = {
         "conv_kernel_size": 3, "conv_act": "gelu", "conv_groups": 2, "attention_head_size": 8,
     },
     "fnet": {**STACK, **SPECIAL_IDS},
+    "funnel": {
+        **SPECIAL_IDS, "vocab_size": VOCAB, "d_model": 16, "n_head": 2, "d_head": 6, "d_inner": 24,
+        "block_sizes": [1, 2], "num_decoder_layers": 1,
+    },
     "longformer": {
         **STACK, **SPECIAL_IDS, "bos_token_id": 1, "eos_token_id": 2, "type_vocab_size": 1, "attention_window": 4,
     },

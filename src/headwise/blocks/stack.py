@@ -17,7 +17,14 @@ from headwise.blocks.residual import make_dropout
 from headwise.blocks.step import EmbeddingStep, EmbedTokens, Function, FunctionStep, PositionStep, Step, inline
 from headwise.blocks.stream import NO_RECORD, Context, LayerStep, Part, Stream, make_step
 from headwise.errors import UserError
-from headwise.text import PAD
+from headwise.text import EOS, PAD
+
+
+def number_texts(ids: Tensor, end: int = EOS) -> Tensor:
+    """The number of each token's text in its row, (B, T): of the ids `end` before it. A text ends with that id, which
+    belongs to it."""
+    ends = ids == end
+    return ends.cumsum(1) - ends.long()
 
 
 class NoTokenTypes(nn.Module, FunctionStep):
@@ -40,9 +47,7 @@ class TokenTypes(nn.Module, FunctionStep):
         self.end = end
 
     def forward(self, x: Tensor, ids: Tensor) -> Tensor:
-        ends = ids == self.end
-        types = ends.cumsum(1) - ends.long()  # (B, T) texts that ended before the token
-        return x + self.table(types.clamp(max=self.table.num_embeddings - 1))
+        return x + self.table(number_texts(ids, self.end).clamp(max=self.table.num_embeddings - 1))
 
     def stepper(self) -> Function:
         return lambda x, tokens: self(x.unsqueeze(1), tokens.unsqueeze(1)).squeeze(1)  # (R, C) -> (R, 1, C) and back

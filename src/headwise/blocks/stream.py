@@ -38,6 +38,7 @@ class Stream:
     segment: Tensor | None = None  # (B, T) number of the packed document
     tree: Tensor | None = None  # (B, T) heads of the words in a dependency tree, from 1; 0: the root
     hidden_keep: Tensor | None = None  # (B, T) as `keep`, which is None where the causal mask hides the padding anyway
+    token_types: Tensor | None = None  # (B, T) number of the token's text, where attention compares them
 
     @classmethod
     def of(cls, x: Tensor, keep: Tensor | None = None, start: int = 0) -> Stream:
@@ -46,7 +47,7 @@ class Stream:
 
     def with_x(self, x: Tensor) -> Stream:
         """The same stream with other vectors."""
-        return Stream(x, self.pos, self.keep, self.grid, self.segment, self.tree, self.hidden_keep)
+        return Stream(x, self.pos, self.keep, self.grid, self.segment, self.tree, self.hidden_keep, self.token_types)
 
     @property
     def real_mask(self) -> Tensor | None:
@@ -55,11 +56,11 @@ class Stream:
 
     def take_first(self, count: int) -> Stream:
         """The first `count` tokens, without a grid."""
-        keep, segment, tree, hidden_keep = (
+        keep, segment, tree, hidden_keep, token_types = (
             None if tensor is None else tensor[:, :count]
-            for tensor in (self.keep, self.segment, self.tree, self.hidden_keep)
+            for tensor in (self.keep, self.segment, self.tree, self.hidden_keep, self.token_types)
         )
-        return Stream(self.x[:, :count], self.pos[..., :count], keep, None, segment, tree, hidden_keep)
+        return Stream(self.x[:, :count], self.pos[..., :count], keep, None, segment, tree, hidden_keep, token_types)
 
 
 class Cache:

@@ -31,6 +31,7 @@ POOLERS = {"pooler": "tanh", "pooler_gelu": "gelu", "pooler_relu": "relu"}  # ac
 class HeadTransformConfig(Config):
     """The MLM transform: a dense layer, an activation and a norm before the output layer of a masked language model."""
 
+    dense: bool = True  # false: no transform, the output layer reads the encoder's outputs
     labels: bool = False  # also before the output layer of labels and answers, as in ModernBERT
     bias: bool = True
     activation: Activation | Literal[""] = ""  # empty: that of the layers
@@ -202,13 +203,13 @@ def build_language_model(parts: ModelParts, vocab: int, outputs: int) -> Languag
 
 def build_masked_lm(parts: ModelParts, vocab: int, outputs: int) -> MaskedLanguageModel:
     table = nn.Embedding(vocab, parts.width)
-    head = VocabularyHead(
-        parts.width,
-        vocab,
-        table if parts.tie in ("auto", "all", "target") else None,
-        bias=True,
-        before=parts.build_head_transform(parts.width),
-    )
+    width, tied = parts.width, parts.tie in ("auto", "all", "target")
+    if not parts.head_transform.dense:
+        width, tied = parts.outer, tied and (parts.outer == parts.width or parts.tie != "auto")
+    if tied and width != parts.width:
+        raise UserError(f"tie: embeddings and outputs have widths {parts.width} and {width}; use tie = 'none'")
+    before = parts.build_head_transform(width) if parts.head_transform.dense else None
+    head = VocabularyHead(width, vocab, table if tied else None, bias=True, before=before)
     order: nn.Module = nn.Identity()
     if parts.next_sentence_head:
         order = nn.Sequential(Pool("first"), Pooler(parts.outer), nn.Linear(parts.outer, 2))

@@ -67,6 +67,7 @@ ARCHITECTURES = {  # model_type -> module:name
     "electra": "headwise.interop.hf.electra:ELECTRA",
     "ernie": "headwise.interop.hf.ernie:ERNIE",
     "fnet": "headwise.interop.hf.fnet:FNET",
+    "funnel": "headwise.interop.hf.funnel:FUNNEL",
     "t5": "headwise.interop.hf.t5:T5",
     "bart": "headwise.interop.hf.bart:BART",
     "levit": "headwise.interop.hf.levit:LEVIT",

@@ -228,6 +228,7 @@ class Architecture:
     extra_special_ids: Mapping[str, str] = field(default_factory=dict)  # further <name>_token_id -> pad, bos, ...
     read_tokeniser_files: Callable[[Path], TokeniserFiles] = TokeniserFiles.read
     write_tokeniser_files: Callable[[Tokenisers, Path], bool] = write_no_tokeniser_files  # False: none written
+    zero_padding: bool = False  # transformers sets the embedding of `pad_token_id` to zero whenever it loads a folder
     relatives: tuple[type[ModelConfig], ...] = ()  # other model configs that it can express with some settings
 
     @property

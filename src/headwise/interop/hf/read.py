@@ -29,6 +29,7 @@ from headwise.models.config import ModelConfig
 from headwise.tasks.base import TaskConfig
 from headwise.tasks.replaced_tokens import build_discriminator
 from headwise.tasks.tables import TASKS
+from headwise.text import PAD
 from headwise.text.hf import Rows
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
@@ -129,6 +130,8 @@ def build_text_model(
             f"{where}: nothing says which special tokens begin and end a text; add {names} to tokenizer_config.json"
         )
     load_weights(model, with_head, vocabularies, weights, stored_names)
+    if architecture.zero_padding and hf_config.pad_token_id is not None:
+        model.encoder.embed.table.weight.data[PAD] = 0
     return ImportedModel(config, model.eval(), task, vocabularies, hf_config.context, task_settings, tokenisers)
 
 
