@@ -5,6 +5,7 @@ Letters: B rows, T length, C width, R rows of a decoding step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -208,6 +209,21 @@ class Encoder(nn.Module):
     def read(self, ids: Tensor) -> dict[str, Stream]:
         """The memory of a decoder: streams to attend to, by name."""
         return {"encoder": self(ids, Context())}
+
+
+class PaddedEncoder(Encoder):
+    """An encoder that pads texts longer than the shortest of these chunks to a multiple of all, as the Reformer of
+    `transformers` does, whose layers depend on the padding; the padding's outputs are dropped."""
+
+    def __init__(self, embed: Embedding, stack: Stack, chunks: Sequence[int]):
+        super().__init__(embed, stack)
+        self.shortest, self.multiple = min(chunks), math.lcm(*chunks)
+
+    def forward(self, ids: Tensor, ctx: Context) -> Stream:
+        length = ids.shape[1]
+        if length > self.shortest:
+            ids = F.pad(ids, (0, -length % self.multiple), value=self.pad)
+        return super().forward(ids, ctx).take_first(length)
 
 
 def build_keep_mask(ids: Tensor, pad: int, first: bool = False) -> Tensor | None:

@@ -54,6 +54,7 @@ class TextFields(LayerFields):
     head_transform: HeadTransformConfig = HeadTransformConfig()
     suppress_ids: tuple[int, ...] = ()  # ids that are never generated: those without a token in an imported vocabulary
     pool: PoolKind = "mean"  # of a classifier
+    pooler_width: int = Field(0, ge=0)  # outputs of the pooler of a classifier; 0: as many as inputs
     embeddings: str = ""  # a run or a word2vec text file to initialise the embedding table from
     start_id: int = BOS  # the decoder's first input; Marian starts from the padding
 
@@ -101,6 +102,7 @@ class ModelParts:
     suppress_ids: tuple[int, ...] = ()
     start_id: int = 1
     pool: str = "mean"
+    pooler_width: int = 0
     next_sentence_head: bool = False
     opening: int | None = None  # token that the decoder reads before the start token
 
@@ -125,6 +127,12 @@ class ModelParts:
         before = self.build_head_transform(self.outer) if self.head_transform.labels else None
         return VocabularyHead(self.outer, count, bias=True, before=before)
 
+    def build_text_label_head(self, count: int) -> VocabularyHead:
+        """Classification head: pooled vectors to logits of `count` labels."""
+        if self.pool in POOLERS and self.pooler_width:
+            return VocabularyHead(self.pooler_width, count, bias=True)
+        return self.build_label_head(count)
+
     def build_span_head(self) -> nn.Module:
         """The head of extractive question answering: logits of start and end."""
         head = nn.Linear(self.outer, 2)
@@ -145,7 +153,7 @@ class ModelParts:
         """Pooling of token vectors to one vector per text."""
         if self.pool not in POOLERS:
             return Pool(self.pool)
-        pooler = Pooler(self.outer, POOLERS[self.pool])
+        pooler = Pooler(self.outer, POOLERS[self.pool], self.pooler_width)
         return nn.Sequential(Pool("first"), pooler, make_dropout(self.dropout))
 
 
@@ -171,6 +179,7 @@ def build_text_parts(
         suppress_ids=config.suppress_ids,
         start_id=config.start_id,
         pool=config.pool,
+        pooler_width=config.pooler_width,
         next_sentence_head=config.next_sentence_head and config.token_types > 1,
     )
 
@@ -221,7 +230,8 @@ def build_token_classifier(parts: ModelParts, vocab: int, outputs: int) -> Token
 
 
 def build_sequence_classifier(parts: ModelParts, vocab: int, outputs: int) -> SequenceClassifier:
-    return SequenceClassifier(parts.build_encoder(vocab), parts.build_pool(), parts.build_label_head(outputs or vocab))
+    encoder, pool = parts.build_encoder(vocab), parts.build_pool()
+    return SequenceClassifier(encoder, pool, parts.build_text_label_head(outputs or vocab))
 
 
 def build_span_classifier(parts: ModelParts, vocab: int, outputs: int) -> SpanClassifier:

@@ -62,7 +62,7 @@ class FunnelRelative(ScoreMod):
         return by_cos + (of_cos * query_sin - of_sin * query_cos) @ key_sin.mT
 
     def look_up_sinusoids(self, inputs: AttentionInputs, pos: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Sines and cosines of positions, 2 x (T, C / 2) or (B, 1, T, C / 2); computed once for all layers of a call."""
+        """Sines and cosines of positions, computed once for all layers: 2 x (T, C / 2) or (B, 1, T, C / 2)."""
         assert pos is not None
         key = ("sinusoids", id(pos), len(self.kernel), inputs.q.dtype)
         if key not in inputs.shared:

@@ -83,6 +83,7 @@ ARCHITECTURES = {  # model_type -> module:name
     "qwen2": "headwise.interop.hf.qwen:QWEN2",
     "qwen3": "headwise.interop.hf.qwen:QWEN3",
     "modernbert": "headwise.interop.hf.modernbert:MODERNBERT",
+    "reformer": "headwise.interop.hf.reformer:REFORMER",
     "resnet": "headwise.interop.hf.resnet:RESNET",
     "roberta": "headwise.interop.hf.roberta:ROBERTA",
     "swin": "headwise.interop.hf.swin:SWIN",

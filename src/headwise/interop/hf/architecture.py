@@ -154,7 +154,7 @@ class WeightConverter:
     names: tuple[str, ...]
     read: Callable[[Sequence[Tensor]], Tensor] = concatenate
     write: Callable[[Tensor, Sequence[int]], Sequence[Tensor]] = split
-    alternatives: tuple[str, ...] = ()  # other names of the whole tensor
+    alternatives: tuple[tuple[str, ...], ...] = ()  # other names that a checkpoint may store it under instead
     by_head: bool = False  # Hugging Face's rows are grouped by head, Headwise's by query, key and value
     by_expert: bool = False  # each expert has tensors of its own: `{e}` in the names is its number
     optional: bool = False  # zeros where the checkpoint has none
@@ -189,7 +189,7 @@ def stack_experts(*names: str) -> WeightConverter:
 
 def any_of(*names: str) -> WeightConverter:
     """A module that different checkpoints store under different names; the first is written."""
-    return WeightConverter(names[:1], alternatives=names[1:])
+    return WeightConverter(names[:1], alternatives=tuple((name,) for name in names[1:]))
 
 
 def skip_check(weights: LazyStateDict) -> None:

@@ -191,7 +191,7 @@ def map_layers(side: str, memory: bool) -> dict[str, Any]:
         f"{layer}.parts.0.score_mods.0.table": f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias",
         f"{layer}.norms.{last}": f"{hf_layer}.{last}.layer_norm",
         f"{layer}.parts.{last}.inner": WeightConverter(
-            (f"{dense}.wi_0", f"{dense}.wi_1"), alternatives=(f"{dense}.wi",)
+            (f"{dense}.wi_0", f"{dense}.wi_1"), alternatives=((f"{dense}.wi",),)
         ),
         f"{layer}.parts.{last}.outer": f"{dense}.wo",
         f"{side}.stack.final": f"{side}.final_layer_norm",
