@@ -22,10 +22,17 @@ from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.language_model import LanguageModel
 from headwise.models.layers import LayerFields
 from headwise.models.masked_lm import MaskedLanguageModel
-from headwise.models.text_classifier import SequenceClassifier, SpanClassifier, TextEncoder, TokenClassifier
+from headwise.models.text_classifier import (
+    SequenceClassifier,
+    SpanClassifier,
+    TextDecoder,
+    TextEncoder,
+    TokenClassifier,
+)
 from headwise.text import BOS
 
-POOLERS = {"pooler": "tanh", "pooler_gelu": "gelu", "pooler_relu": "relu"}  # activation of the dense layer
+# activation of the dense layer
+POOLERS = {"pooler": "tanh", "pooler_gelu": "gelu", "pooler_relu": "relu", "pooler_last": "tanh"}
 
 
 class HeadTransformConfig(Config):
@@ -105,6 +112,7 @@ class ModelParts:
     pooler_width: int = 0
     next_sentence_head: bool = False
     opening: int | None = None  # token that the decoder reads before the start token
+    labels_from: str = "encoder"  # side whose outputs the heads of classes and answers read
 
     def build_vocabulary_head(self, count: int, table: nn.Embedding | None) -> VocabularyHead:
         """Build the output layer for `count` tokens, with weight tying where a table is given. tie = "auto" leaves it
@@ -121,6 +129,16 @@ class ModelParts:
     def build_encoder(self, vocab: int) -> Encoder:
         """An encoder with a new embedding table."""
         return self.encoder(self.embed(nn.Embedding(vocab, self.width)))
+
+    def build_sides(self, vocab: int) -> tuple[Encoder, TextDecoder | None]:
+        """The encoder of a text classifier, and the decoder that its head reads, if any. They share one table; the
+        decoder reads its first token, `opening` or `start_id`, before the text."""
+        if self.labels_from == "encoder":
+            return self.build_encoder(vocab), None
+        table = nn.Embedding(vocab, self.width)
+        first = self.start_id if self.opening is None else self.opening
+        decoder = TextDecoder(self.embed(table), self.decoder(True), first)
+        return self.encoder(self.embed(table)), decoder
 
     def build_label_head(self, count: int) -> VocabularyHead:
         """Classification head: encoder outputs to logits of `count` labels."""
@@ -154,7 +172,8 @@ class ModelParts:
         if self.pool not in POOLERS:
             return Pool(self.pool)
         pooler = Pooler(self.outer, POOLERS[self.pool], self.pooler_width)
-        return nn.Sequential(Pool("first"), pooler, make_dropout(self.dropout))
+        pool = Pool("last" if self.pool == "pooler_last" else "first")
+        return nn.Sequential(pool, pooler, make_dropout(self.dropout))
 
 
 def build_text_parts(
@@ -230,12 +249,13 @@ def build_token_classifier(parts: ModelParts, vocab: int, outputs: int) -> Token
 
 
 def build_sequence_classifier(parts: ModelParts, vocab: int, outputs: int) -> SequenceClassifier:
-    encoder, pool = parts.build_encoder(vocab), parts.build_pool()
-    return SequenceClassifier(encoder, pool, parts.build_text_label_head(outputs or vocab))
+    (encoder, decoder), pool = parts.build_sides(vocab), parts.build_pool()
+    return SequenceClassifier(encoder, pool, parts.build_text_label_head(outputs or vocab), decoder)
 
 
 def build_span_classifier(parts: ModelParts, vocab: int, outputs: int) -> SpanClassifier:
-    return SpanClassifier(parts.build_encoder(vocab), parts.build_span_head())
+    encoder, decoder = parts.build_sides(vocab)
+    return SpanClassifier(encoder, parts.build_span_head(), decoder=decoder)
 
 
 ASSEMBLIES: dict[str, Callable[[ModelParts, int, int], nn.Module]] = {

@@ -160,6 +160,19 @@ class WeightConverter:
     optional: bool = False  # zeros where the checkpoint has none
 
 
+def add_prefix(prefix: str, name_map: NameMap) -> NameMap:
+    """A name map whose Hugging Face names have a prefix."""
+
+    def prefix_value(value: str | WeightConverter) -> str | WeightConverter:
+        if isinstance(value, str):
+            return prefix + value
+        names = tuple(prefix + name for name in value.names)
+        others = tuple(tuple(prefix + name for name in group) for group in value.alternatives)
+        return replace(value, names=names, alternatives=others)
+
+    return {name: prefix_value(value) for name, value in name_map.items()}
+
+
 NameMap = Mapping[str, str | WeightConverter]  # Headwise module or tensor -> Hugging Face name(s)
 
 
