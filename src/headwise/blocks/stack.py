@@ -261,11 +261,7 @@ class Decoder(nn.Module):
         stream = self.embed(ids, start=start, pos=pos)
         stream = replace(stream, segment=segment, hidden_keep=build_keep_mask(ids, PAD, first=True))
         stream = self.stack(stream, ctx.at("decoder"))
-        return (
-            stream
-            if self.opening is None or not self.drops_opening
-            else replace(stream, x=stream.x[:, 1:], pos=stream.pos[1:])
-        )
+        return stream if self.opening is None else replace(stream, x=stream.x[:, 1:], pos=stream.pos[1:])
 
     def forward_next(self, tokens: Tensor, length: int, gaps: Tensor | None, ctx: Context) -> Tensor:
         """The output (R, C) for a token (R,) of each row after `length` others, of which `gaps` (R, 1) were padding."""

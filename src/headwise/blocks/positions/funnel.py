@@ -21,7 +21,7 @@ ANY_TYPE = -1  # the token type of the first token, which belongs to every text
 
 
 class FunnelRelative(ScoreMod):
-    """Relative positions as in Transformer-XL, and whether two tokens are of the same text:
+    """Relative positions of Funnel-Transformer, as in Transformer-XL, and whether two tokens are of the same text:
 
         e_ij = ((q_i + u) k_j + (q_i + v) W PE(i - j) + (q_i + w) s[same_ij]) / sqrt(D)
 
