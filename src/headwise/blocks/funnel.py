@@ -103,7 +103,7 @@ class FunnelStack(Stack):
             if number and stream.x.shape[1] >= self.pool.shortest:
                 pooled = self.pool(stream)
                 memory[UNPOOLED], stream = pooled if self.pool_keys else stream, pooled
-            for index in range(len(block.order)):
+            for index in range(len(block.layer_numbers)):
                 layer_ctx = ctx.at(number).at(index)
                 stream = block.run_layer(index, stream, replace(layer_ctx, memory=memory) if not index else layer_ctx)
                 ctx.side.add("layer", layer_ctx.path, stream)
@@ -125,8 +125,8 @@ class FunnelEncoder(Encoder):
     is of the first, as in `transformers`."""
 
     def forward(self, ids: Tensor, ctx: Context) -> Stream:
-        if self.opening is not None:
-            ids = F.pad(ids, (1, 0), value=self.opening)  # (B, T) -> (B, 1 + T)
+        if self.prefix_id is not None:
+            ids = F.pad(ids, (1, 0), value=self.prefix_id)  # (B, T) -> (B, 1 + T)
         types = number_texts(ids).masked_fill(ids == self.pad, 0)
         types = F.pad(types[:, 1:], (1, 0), value=ANY_TYPE)
         stream = self.embed(ids, build_keep_mask(ids, self.pad))

@@ -74,7 +74,7 @@ class FunnelConfig(TextFields, ModelConfig):
         task = self.resolve_task(task)
         upsample = task != "classify" and (task != "encode" or self.upsample)
         parts = build_text_parts(
-            self, encoder=lambda embedding: FunnelEncoder(embedding, self._build_stack(upsample), opening=BOS)
+            self, encoder=lambda embedding: FunnelEncoder(embedding, self._build_stack(upsample), prefix_id=BOS)
         )
         model = assemble(task, parts, vocab, outputs)
         init_normal(model)
@@ -90,7 +90,7 @@ class FunnelConfig(TextFields, ModelConfig):
         """A block of `depth` layers, each used `repeats` times in a row."""
         stack = build_stack(self, StackConfig(depth=depth))
         order = [number for number in range(depth) for _ in range(repeats)]
-        return Stack(list(stack.layers), stack.final, order, period=depth)
+        return Stack(list(stack.layers), stack.final, order, pattern_length=depth)
 
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.heads import Loss, VocabularyHead
+from headwise.blocks.heads import VocabularyHead
+from headwise.blocks.losses import Loss
 from headwise.blocks.pool import count_needed_outputs
 from headwise.blocks.stack import Embedding, Encoder, Stack
 from headwise.blocks.stream import Context, Stream
@@ -32,8 +33,8 @@ def compute_states(encoder: Encoder, decoder: TextDecoder | None, ids: Tensor, c
     stream: Stream = encoder(ids, ctx if decoder is None else Context())
     if decoder is None:
         return stream
-    if encoder.opening is not None:
-        ids = F.pad(ids, (1, 0), value=encoder.opening)  # (B, T) -> (B, 1 + T)
+    if encoder.prefix_id is not None:
+        ids = F.pad(ids, (1, 0), value=encoder.prefix_id)  # (B, T) -> (B, 1 + T)
     return stream.with_x(decoder(ids, stream))
 
 
@@ -46,7 +47,7 @@ class TokenClassifier(nn.Module):
 
     def forward(self, ids: Tensor, labels: Tensor | None = None, label_smoothing: float = 0.0) -> Tensor | Loss:
         """Logits (B, T, L) for (B, T) ids; with labels (B, T) their loss instead."""
-        x = self.encoder.drop_opening(self.encoder(ids, Context()))
+        x = self.encoder.drop_prefix(self.encoder(ids, Context()))
         return self.head(x) if labels is None else self.head.loss(x, labels, label_smoothing)
 
 
@@ -92,7 +93,7 @@ class SpanClassifier(nn.Module):
         begins = ends & ~F.pad(ends, (1, 0))[:, :-1]  # of several EOS in a row the first
         second = (begins.cumsum(1) == 1) & ~ends & (ids != self.encoder.pad)
         second = second | ~second.any(1, keepdim=True)  # without a second text no position is masked
-        logits = self.head(self.encoder.drop_opening(compute_states(self.encoder, self.decoder, ids, Context())))
+        logits = self.head(self.encoder.drop_prefix(compute_states(self.encoder, self.decoder, ids, Context())))
         logits = logits.masked_fill(~second.unsqueeze(-1), torch.finfo(logits.dtype).min)
         if labels is None:
             return logits

@@ -230,7 +230,7 @@ class GlobalTokenStack(Stack):
     """A stack with learned global tokens before every text (BigBird-ETC's), which its outputs leave out."""
 
     def __init__(self, stack: Stack, tokens: nn.Embedding):
-        super().__init__(list(stack.layers), stack.final, stack.order)
+        super().__init__(list(stack.layers), stack.final, stack.layer_numbers)
         self.tokens = tokens
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
@@ -275,12 +275,12 @@ class LocalMixerConfig(QKVMixerConfig):
     after: int = Field(0, ge=0)
     wrap: bool = False  # as transformers' Reformer: the last block comes before the first, in an encoder
 
-    def build(self, site: BuildContext) -> nn.Module:
+    def build(self, build_ctx: BuildContext) -> nn.Module:
         if self.wrap:
-            site.refuse_causal("local with wrap")
-            return WrappedLocalAttention(self.block, self.before, self.after, **self.resolve_arguments(site))
+            build_ctx.refuse_causal("local with wrap")
+            return WrappedLocalAttention(self.block, self.before, self.after, **self.resolve_arguments(build_ctx))
         return BlockSparseAttention(
-            Local(self.block, self.before, self.after, site.causal), **self.resolve_arguments(site)
+            Local(self.block, self.before, self.after, build_ctx.causal), **self.resolve_arguments(build_ctx)
         )
 
 
@@ -292,8 +292,10 @@ class WindowMixerConfig(QKVMixerConfig):
     left: int = Field(128, ge=0)
     right: int = Field(128, ge=0)
 
-    def build(self, site: BuildContext) -> nn.Module:
-        return BlockSparseAttention(Sliding(self.left, self.right, site.causal), **self.resolve_arguments(site))
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        return BlockSparseAttention(
+            Sliding(self.left, self.right, build_ctx.causal), **self.resolve_arguments(build_ctx)
+        )
 
 
 class StridedConfig(QKVMixerConfig):
@@ -302,8 +304,8 @@ class StridedConfig(QKVMixerConfig):
     kind: Literal["strided"] = "strided"
     stride: int = Field(64, ge=1)
 
-    def build(self, site: BuildContext) -> nn.Module:
-        return StridedAttention(Strided(self.stride, site.causal), **self.resolve_arguments(site))
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        return StridedAttention(Strided(self.stride, build_ctx.causal), **self.resolve_arguments(build_ctx))
 
 
 class BigBirdMixerConfig(QKVMixerConfig):
@@ -330,8 +332,8 @@ class BigBirdMixerConfig(QKVMixerConfig):
             raise ValueError("a window has the block itself and as many blocks on either side; use an odd number")
         return window
 
-    def build(self, site: BuildContext) -> nn.Module:
-        site.refuse_causal("bigbird")
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        build_ctx.refuse_causal("bigbird")
         graph = BigBirdGraph(
             self.block,
             self.window // 2,
@@ -341,4 +343,4 @@ class BigBirdMixerConfig(QKVMixerConfig):
             self.seed,
             like_transformers=self.variant == "transformers",
         )
-        return BigBirdAttention(graph, self.extra, **self.resolve_arguments(site))
+        return BigBirdAttention(graph, self.extra, **self.resolve_arguments(build_ctx))

@@ -88,7 +88,7 @@ class FunnelRelativeConfig(PositionConfig):
     kind: Literal["funnel"] = "funnel"
     separate_first: bool = True  # the first token has neither a position nor a type
 
-    def make_score_mod_builder(self, site: BuildContext) -> ScoreModBuilder:
-        if site.width % 2:
-            raise UserError(f"width: {site.width} is odd, but positions have as many sines as cosines; use an even one")
-        return lambda heads, head_width: (FunnelRelative(site.width, heads, head_width, self.separate_first),)
+    def make_score_mod_builder(self, build_ctx: BuildContext) -> ScoreModBuilder:
+        if build_ctx.width % 2:
+            raise UserError(f"width: {build_ctx.width} is odd, but there are as many sines as cosines; use an even one")
+        return lambda heads, head_width: (FunnelRelative(build_ctx.width, heads, head_width, self.separate_first),)
