@@ -46,6 +46,7 @@ HOMES = {  # in the order of years
     "gpt3": "headwise.models.gpt:GPT3_ENTRY",
     "bigbird": "headwise.models.bigbird:ENTRY",
     "reformer": "headwise.models.reformer:ENTRY",
+    "funnel": "headwise.models.funnel:ENTRY",
     "linformer": "headwise.models.linformer:ENTRY",
     "synthesizer": "headwise.models.synthesizer:ENTRY",
     "linear-transformer": "headwise.models.performer:LINEAR_TRANSFORMER_ENTRY",

@@ -25,7 +25,7 @@ from headwise.interop.hf.read import read_folder
 NEEDED: dict[str, dict[str, Any]] = {
     kind: {"relative_attention": True, "position_biased_input": False, "pos_att_type": ["c2p", "p2c"]}
     for kind in ("deberta", "deberta-v2")
-} | {"longformer": {"type_vocab_size": 1}}
+} | {"longformer": {"type_vocab_size": 1}, "reformer": {"num_buckets": 64}}
 
 
 def load_schema(kind: str) -> type[HfConfig]:

@@ -30,6 +30,7 @@ TIES = [
     if load_architecture(kind).classes[name] in ("language-model", "masked", "transduce")
 ]
 ALWAYS_TIED = ("t5", "mt5", "perceiver")  # unless a checkpoint has both tables
+NEVER_TIED = ("reformer",)  # outputs are twice as wide as embeddings
 UNTIED = {"marian": [{}, {"share_encoder_decoder_embeddings": False}]}
 
 
@@ -107,7 +108,7 @@ def test_copies_of_a_tied_table_change_nothing(kind: str, name: str, tmp_path: P
         folder, **{key: model.state_dict()[key].clone() for pair in model.all_tied_weights_keys.items() for key in pair}
     )
     after = read_folder(folder)
-    assert before.config == after.config and after.config.tie == "auto"
+    assert before.config == after.config and after.config.tie == ("none" if kind in NEVER_TIED else "auto")
     assert torch.equal(logits(before, model)[0], logits(after, model)[0])
 
 

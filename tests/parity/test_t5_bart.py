@@ -11,15 +11,17 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers.utils import logging
+from word_folders import save
 
 from headwise import UserError
 from headwise.blocks.stream import Context
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
+from headwise.experiment.convert import from_hf, to_hf
 from headwise.interop.hf.read import ImportedModel, read_folder
 from headwise.interop.hf.write import write_folder
 from headwise.testing import assert_parity
-from headwise.text import BOS, EOS, PAD
+from headwise.text import BOS, EOS, PAD, UNK
 
 logging.disable_progress_bar()
 logging.set_verbosity_error()
@@ -48,13 +50,13 @@ SOURCE = torch.tensor([[5, 6, 7, 8, 9, 10, EOS], [11, 12, EOS, PAD, PAD, PAD, PA
 TARGET = torch.tensor([[BOS, 7, 8, 9, 10], [BOS, 6, 5, 5, 4]])
 
 
-def build_hf_model(kind: str, spread: float = 0.1, **settings: Any) -> Any:
+def build_hf_model(kind: str, spread: float = 0.1, name: str = "", **settings: Any) -> Any:
     torch.manual_seed(0)
     config = getattr(transformers, f"{kind}Config")(**{**(T5 if kind.endswith("T5") else BART), **settings})
-    model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
+    model = getattr(transformers, name or f"{kind}ForConditionalGeneration")(config).eval()
     for parameter in model.parameters():
         parameter.data += spread * torch.randn_like(parameter)
-    if kind == "Bart":
+    if kind == "Bart" and not name:
         model.final_logits_bias.normal_()
     return model
 
@@ -131,6 +133,46 @@ def test_tables_of_bart_are_used_as_they_are_stored(values: tuple[int, ...], tie
     compare(imported, again)
     write_folder(imported.model, imported.config, "transduce", None, tmp_path / "out", imported.vocabularies.source)
     compare(imported, type(model).from_pretrained(tmp_path / "out").eval())
+
+
+HEADS = [
+    (kind, kind + head)
+    for kind in ("T5", "MT5", "Bart")
+    for head in ("ForTokenClassification", "ForSequenceClassification", "ForQuestionAnswering")
+    if (kind, head) != ("Bart", "ForTokenClassification")  # which transformers has not
+]
+SPECIAL_IDS = ({"pad": 0, "eos": 1, "unk": 2}, {"bos": 0, "pad": 1, "eos": 2, "unk": 3})  # of T5 and of BART
+PAIRS = torch.tensor([[5, 6, EOS, 8, 9, 10, EOS], [11, 12, EOS, 7, EOS, PAD, PAD]])
+
+
+def compare_heads(imported: ImportedModel, model: Any) -> None:
+    """Outputs for texts of two parts and padding; a classifier reads the last end."""
+    order, bart = torch.tensor(imported.vocabularies.source.order), imported.config.kind == "bart"
+    ids = torch.nn.functional.pad(PAIRS, (1, 0), value=BOS) if bart else PAIRS
+    theirs = model(input_ids=order[ids].clamp(min=0), attention_mask=(ids != PAD).long())
+    actual = imported.model(PAIRS)
+    if imported.task == "answer":
+        expected = torch.stack((theirs.start_logits, theirs.end_logits), -1)[:, bart:]
+        keep = actual > torch.finfo().min
+        assert keep[0].any() and keep[1].any()
+        assert_parity(actual[keep], expected[keep])
+    elif imported.task == "tag":
+        assert_parity(actual[PAIRS != PAD][:, UNK + 1 :], theirs.logits[PAIRS != PAD])
+    else:
+        assert_parity(actual[:, UNK + 1 :], theirs.logits)
+
+
+@pytest.mark.parametrize(("kind", "name"), HEADS)
+@torch.inference_mode()
+def test_heads_are_equal_both_ways(kind: str, name: str, tmp_path: Path) -> None:
+    labels = {"num_labels": 3} if name.endswith("Classification") else {}
+    model = build_hf_model(kind, name=name, **labels)
+    imported = read_folder(save(model, tmp_path / "in", SPECIAL_IDS[kind == "Bart"]))
+    compare_heads(imported, model)
+    to_hf(from_hf(tmp_path / "in"), tmp_path / "out")
+    again, info = type(model).from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    compare_heads(imported, again.eval())
 
 
 @torch.inference_mode()

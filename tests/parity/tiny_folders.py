@@ -63,11 +63,21 @@ TINY: dict[str, dict[str, Any]] = {
         "conv_kernel_size": 3, "conv_act": "gelu", "conv_groups": 2, "attention_head_size": 8,
     },
     "fnet": {**STACK, **SPECIAL_IDS},
+    "funnel": {
+        **SPECIAL_IDS, "vocab_size": VOCAB, "d_model": 16, "n_head": 2, "d_head": 6, "d_inner": 24,
+        "block_sizes": [1, 2], "num_decoder_layers": 1,
+    },
     "longformer": {
         **STACK, **SPECIAL_IDS, "bos_token_id": 1, "eos_token_id": 2, "type_vocab_size": 1, "attention_window": 4,
     },
     "modernbert": {
         **STACK, **SPECIAL_IDS, "bos_token_id": 1, "eos_token_id": 2, "num_hidden_layers": 3, "local_attention": 4,
+    },
+    "reformer": {
+        "vocab_size": VOCAB, "hidden_size": 16, "num_attention_heads": 2, "attention_head_size": 6,
+        "feed_forward_size": 24, "axial_pos_shape": [4, 6], "axial_pos_embds_dim": [5, 11],
+        "max_position_embeddings": 24, "attn_layers": ["local", "lsh"], "local_attn_chunk_length": 4,
+        "lsh_attn_chunk_length": 24, "num_buckets": 4, "num_hashes": 2, "hash_seed": 5,
     },
     "t5": T5,
     "mt5": T5,
@@ -110,6 +120,7 @@ TINY: dict[str, dict[str, Any]] = {
         "backbone_config": {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [32, 64], "depths": [1, 1]},
     },
 }  # fmt: skip
+CLASS_SETTINGS: dict[str, dict[str, Any]] = {"ReformerModelWithLMHead": {"is_decoder": True}}
 PROCESSOR = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 
 
@@ -121,6 +132,7 @@ def build_hf_config(model_type: str, **settings: Any) -> Any:
 def build_hf_model(model_type: str, name: str, **settings: Any) -> Any:
     """A model of one of their classes, with every parameter away from its special initial value."""
     torch.manual_seed(0)
+    settings = CLASS_SETTINGS.get(name, {}) | settings
     model = getattr(transformers, name)(build_hf_config(model_type, **settings)).eval()
     for parameter in {id(each): each for each in model.parameters() if each.requires_grad}.values():
         parameter.data += 0.3 * torch.randn_like(parameter)

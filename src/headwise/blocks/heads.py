@@ -33,9 +33,9 @@ class Pooler(nn.Module):
     """The pooler: act(W x + b) of the vector that stands for a text (Devlin et al. 2019: tanh; He et al. 2021:
     GELU)."""
 
-    def __init__(self, width: int, activation: str = "tanh"):
+    def __init__(self, width: int, activation: str = "tanh", out: int = 0):
         super().__init__()
-        self.dense = nn.Linear(width, width)
+        self.dense = nn.Linear(width, out or width)
         self.activation = ACTIVATIONS[activation]
 
     def forward(self, x: Tensor) -> Tensor:

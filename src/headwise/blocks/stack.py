@@ -5,6 +5,7 @@ Letters: B rows, T length, C width, R rows of a decoding step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -25,7 +26,14 @@ from headwise.blocks.heads import VocabularyHead
 from headwise.blocks.residual import make_dropout
 from headwise.blocks.stream import NO_RECORD, Context, LayerStep, Part, Stream, build_decode_step
 from headwise.errors import UserError
-from headwise.text import PAD
+from headwise.text import EOS, PAD
+
+
+def number_texts(ids: Tensor, end: int = EOS) -> Tensor:
+    """The number of each token's text in its row, (B, T): of the ids `end` before it. A text ends with that id, which
+    belongs to it."""
+    ends = ids == end
+    return ends.cumsum(1) - ends.long()
 
 
 class NoTokenTypes(nn.Module, FunctionStep):
@@ -48,9 +56,7 @@ class TokenTypes(nn.Module, FunctionStep):
         self.end = end
 
     def forward(self, x: Tensor, ids: Tensor) -> Tensor:
-        ends = ids == self.end
-        types = ends.cumsum(1) - ends.long()  # (B, T) texts that ended before the token
-        return x + self.table(types.clamp(max=self.table.num_embeddings - 1))
+        return x + self.table(number_texts(ids, self.end).clamp(max=self.table.num_embeddings - 1))
 
     def build_decode_step(self) -> Function:
         return lambda x, tokens: self(x.unsqueeze(1), tokens.unsqueeze(1)).squeeze(1)  # (R, C) -> (R, 1, C) and back
@@ -220,6 +226,21 @@ class Encoder(nn.Module):
     def read(self, ids: Tensor) -> dict[str, Stream]:
         """The memory of a decoder: streams to attend to, by name."""
         return {"encoder": self(ids, Context())}
+
+
+class PaddedEncoder(Encoder):
+    """An encoder that pads texts longer than the shortest of these chunks to a multiple of all, as the Reformer of
+    `transformers` does, whose layers depend on the padding; the padding's outputs are dropped."""
+
+    def __init__(self, embed: Embedding, stack: Stack, chunks: Sequence[int]):
+        super().__init__(embed, stack)
+        self.shortest, self.multiple = min(chunks), math.lcm(*chunks)
+
+    def forward(self, ids: Tensor, ctx: Context) -> Stream:
+        length = ids.shape[1]
+        if length > self.shortest:
+            ids = F.pad(ids, (0, -length % self.multiple), value=self.pad)
+        return super().forward(ids, ctx).take_first(length)
 
 
 def build_keep_mask(ids: Tensor, pad: int, first: bool = False) -> Tensor | None:

@@ -40,6 +40,7 @@ class Stream:
     decoder_keep: Tensor | None = (
         None  # (B, T) the padding mask of a decoder, whose causal mask makes `keep` superfluous
     )
+    token_types: Tensor | None = None  # (B, T) number of the token's text, where attention compares them
 
     @classmethod
     def of(cls, x: Tensor, keep: Tensor | None = None, start: int = 0) -> Stream:
@@ -48,7 +49,7 @@ class Stream:
 
     def with_x(self, x: Tensor) -> Stream:
         """The same stream with other vectors."""
-        return Stream(x, self.pos, self.keep, self.grid, self.segment, self.tree, self.decoder_keep)
+        return Stream(x, self.pos, self.keep, self.grid, self.segment, self.tree, self.decoder_keep, self.token_types)
 
     @property
     def real_mask(self) -> Tensor | None:
@@ -57,11 +58,11 @@ class Stream:
 
     def take_first(self, count: int) -> Stream:
         """The first `count` tokens, without a grid."""
-        keep, segment, tree, decoder_keep = (
+        keep, segment, tree, decoder_keep, token_types = (
             None if tensor is None else tensor[:, :count]
-            for tensor in (self.keep, self.segment, self.tree, self.decoder_keep)
+            for tensor in (self.keep, self.segment, self.tree, self.decoder_keep, self.token_types)
         )
-        return Stream(self.x[:, :count], self.pos[..., :count], keep, None, segment, tree, decoder_keep)
+        return Stream(self.x[:, :count], self.pos[..., :count], keep, None, segment, tree, decoder_keep, token_types)
 
 
 class Cache:

@@ -110,6 +110,7 @@ POSITIONS = Table(
         "shaw": f"{_POSITIONS}.relative:ShawRelativeConfig",
         "deberta": f"{_POSITIONS}.relative:DisentangledAttentionConfig",
         "transformer_xl": f"{_POSITIONS}.relative:TransformerXLRelativeConfig",
+        "funnel": f"{_POSITIONS}.funnel:FunnelRelativeConfig",
     },
 )
 ROPE_SCALINGS = Table(

@@ -22,15 +22,23 @@ from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.language_model import LanguageModel
 from headwise.models.layers import LayerFields
 from headwise.models.masked_lm import MaskedLanguageModel
-from headwise.models.text_classifier import SequenceClassifier, SpanClassifier, TextEncoder, TokenClassifier
+from headwise.models.text_classifier import (
+    SequenceClassifier,
+    SpanClassifier,
+    TextDecoder,
+    TextEncoder,
+    TokenClassifier,
+)
 from headwise.text import BOS
 
-POOLERS = {"pooler": "tanh", "pooler_gelu": "gelu", "pooler_relu": "relu"}  # activation of the dense layer
+# activation of the dense layer
+POOLERS = {"pooler": "tanh", "pooler_gelu": "gelu", "pooler_relu": "relu", "pooler_last": "tanh"}
 
 
 class HeadTransformConfig(Config):
     """The MLM transform: a dense layer, an activation and a norm before the output layer of a masked language model."""
 
+    dense: bool = True  # false: no transform, the output layer reads the encoder's outputs
     labels: bool = False  # also before the output layer of labels and answers, as in ModernBERT
     bias: bool = True
     activation: Activation | Literal[""] = ""  # empty: that of the layers
@@ -53,6 +61,7 @@ class TextFields(LayerFields):
     head_transform: HeadTransformConfig = HeadTransformConfig()
     suppress_ids: tuple[int, ...] = ()  # ids that are never generated: those without a token in an imported vocabulary
     pool: PoolKind = "mean"  # of a classifier
+    pooler_width: int = Field(0, ge=0)  # outputs of the pooler of a classifier; 0: as many as inputs
     embeddings: str = ""  # a run or a word2vec text file to initialise the embedding table from
     start_id: int = BOS  # the decoder's first input; Marian starts from the padding
 
@@ -100,8 +109,10 @@ class ModelParts:
     suppress_ids: tuple[int, ...] = ()
     start_id: int = 1
     pool: str = "mean"
+    pooler_width: int = 0
     next_sentence_head: bool = False
     decoder_prefix_id: int | None = None  # id that the decoder reads before the start token, as BART's EOS
+    labels_from: str = "encoder"  # side whose outputs the heads of classes and answers read
 
     def build_vocabulary_head(self, count: int, table: nn.Embedding | None) -> VocabularyHead:
         """Build the output layer for `count` tokens, with weight tying where a table is given. tie = "auto" leaves it
@@ -119,10 +130,26 @@ class ModelParts:
         """An encoder with a new embedding table."""
         return self.encoder(self.embed(nn.Embedding(vocab, self.width)))
 
+    def build_sides(self, vocab: int) -> tuple[Encoder, TextDecoder | None]:
+        """The encoder of a text classifier, and the decoder that its head reads, if any. They share one table; the
+        decoder reads its first token, `decoder_prefix_id` or `start_id`, before the text."""
+        if self.labels_from == "encoder":
+            return self.build_encoder(vocab), None
+        table = nn.Embedding(vocab, self.width)
+        first = self.start_id if self.decoder_prefix_id is None else self.decoder_prefix_id
+        decoder = TextDecoder(self.embed(table), self.decoder(True), first)
+        return self.encoder(self.embed(table)), decoder
+
     def build_label_head(self, count: int) -> VocabularyHead:
         """Classification head: encoder outputs to logits of `count` labels."""
         transform = self.build_head_transform(self.output_width) if self.head_transform.labels else None
         return VocabularyHead(self.output_width, count, bias=True, transform=transform)
+
+    def build_text_label_head(self, count: int) -> VocabularyHead:
+        """Classification head: pooled vectors to logits of `count` labels."""
+        if self.pool in POOLERS and self.pooler_width:
+            return VocabularyHead(self.pooler_width, count, bias=True)
+        return self.build_label_head(count)
 
     def build_span_head(self) -> nn.Module:
         """The head of extractive question answering: logits of start and end."""
@@ -144,8 +171,9 @@ class ModelParts:
         """Pooling of token vectors to one vector per text."""
         if self.pool not in POOLERS:
             return Pool(self.pool)
-        pooler = Pooler(self.output_width, POOLERS[self.pool])
-        return nn.Sequential(Pool("first"), pooler, make_dropout(self.dropout))
+        pooler = Pooler(self.output_width, POOLERS[self.pool], self.pooler_width)
+        pool = Pool("last" if self.pool == "pooler_last" else "first")
+        return nn.Sequential(pool, pooler, make_dropout(self.dropout))
 
 
 def build_text_parts(
@@ -172,6 +200,7 @@ def build_text_parts(
         suppress_ids=config.suppress_ids,
         start_id=config.start_id,
         pool=config.pool,
+        pooler_width=config.pooler_width,
         next_sentence_head=config.next_sentence_head and config.token_types > 1,
     )
 
@@ -204,13 +233,13 @@ def build_language_model(parts: ModelParts, vocab: int, outputs: int) -> Languag
 
 def build_masked_lm(parts: ModelParts, vocab: int, outputs: int) -> MaskedLanguageModel:
     table = nn.Embedding(vocab, parts.width)
-    head = VocabularyHead(
-        parts.width,
-        vocab,
-        table if parts.tie in ("auto", "all", "target") else None,
-        bias=True,
-        transform=parts.build_head_transform(parts.width),
-    )
+    width, tied = parts.width, parts.tie in ("auto", "all", "target")
+    if not parts.head_transform.dense:
+        width, tied = parts.output_width, tied and (parts.output_width == parts.width or parts.tie != "auto")
+    if tied and width != parts.width:
+        raise UserError(f"tie: embeddings and outputs have widths {parts.width} and {width}; use tie = 'none'")
+    transform = parts.build_head_transform(width) if parts.head_transform.dense else None
+    head = VocabularyHead(width, vocab, table if tied else None, bias=True, transform=transform)
     next_sentence_head: nn.Module = nn.Identity()
     if parts.next_sentence_head:
         next_sentence_head = nn.Sequential(Pool("first"), Pooler(parts.output_width), nn.Linear(parts.output_width, 2))
@@ -222,11 +251,13 @@ def build_token_classifier(parts: ModelParts, vocab: int, outputs: int) -> Token
 
 
 def build_sequence_classifier(parts: ModelParts, vocab: int, outputs: int) -> SequenceClassifier:
-    return SequenceClassifier(parts.build_encoder(vocab), parts.build_pool(), parts.build_label_head(outputs or vocab))
+    (encoder, decoder), pool = parts.build_sides(vocab), parts.build_pool()
+    return SequenceClassifier(encoder, pool, parts.build_text_label_head(outputs or vocab), decoder)
 
 
 def build_span_classifier(parts: ModelParts, vocab: int, outputs: int) -> SpanClassifier:
-    return SpanClassifier(parts.build_encoder(vocab), parts.build_span_head())
+    encoder, decoder = parts.build_sides(vocab)
+    return SpanClassifier(encoder, parts.build_span_head(), decoder=decoder)
 
 
 ASSEMBLIES: dict[str, Callable[[ModelParts, int, int], nn.Module]] = {

@@ -33,6 +33,7 @@ class BartConfig(TwoStackFields, TextFields, ModelConfig):
     positions: AnyPosition = LearnedPositionsConfig(max_length=1024, offset=2)
     scale_embeddings: bool = False
     embedding_norm: bool = True
+    labels_from: Literal["encoder", "decoder"] = "encoder"  # side whose outputs the heads of classes and answers read
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         parts = build_text_parts(
@@ -40,7 +41,7 @@ class BartConfig(TwoStackFields, TextFields, ModelConfig):
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.encoder), prefix_id=BOS),
             decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),
         )
-        parts = replace(parts, decoder_prefix_id=EOS)
+        parts = replace(parts, decoder_prefix_id=EOS, labels_from=self.labels_from)
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
         init_normal(model)
         return model

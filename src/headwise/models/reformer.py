@@ -22,7 +22,7 @@ from headwise.blocks.mixers.sparse import LocalMixerConfig
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import AxialPositionsConfig
 from headwise.blocks.reversible import ReversibleConfig
-from headwise.blocks.stack import Encoder
+from headwise.blocks.stack import Embedding, Encoder, PaddedEncoder
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig
@@ -52,6 +52,7 @@ class ReformerConfig(OneStackFields, TextFields, ModelConfig):
     attention_bias: bool = False
     scale_embeddings: bool = False
     output_bias: bool = True
+    pad_to_chunks: bool = False  # as transformers: an encoder pads texts to a multiple of the chunks of all layers
 
     def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
         mixers = {"local": self.local, "mixer": self.mixer}
@@ -60,12 +61,21 @@ class ReformerConfig(OneStackFields, TextFields, ModelConfig):
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         parts = build_text_parts(
             self,
-            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack)),
+            encoder=self._build_encoder,
             decoder=lambda memory: build_stack(self, self.stack, causal=True),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
         init_normal(model)
         return model
+
+    def _build_encoder(self, embedding: Embedding) -> Encoder:
+        stack = build_stack(self, self.stack)
+        if not self.pad_to_chunks:
+            return Encoder(embedding, stack)
+        mixers = [parts[0] for parts in (self.layers or self.pattern())]
+        chunks = {mixer.block for mixer in mixers if isinstance(mixer, LocalMixerConfig)}
+        chunks |= {mixer.chunk for mixer in mixers if isinstance(mixer, LshConfig)}
+        return PaddedEncoder(embedding, stack, sorted(chunks) or [1])
 
 
 SIZES: dict[str, dict[str, Any]] = {

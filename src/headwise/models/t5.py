@@ -43,6 +43,7 @@ class T5Config(TwoStackFields, TextFields, ModelConfig):
     mlp_bias: bool = False
     scale_embeddings: bool = False
     scale_outputs: bool = True  # by 1/sqrt(embedding width), as the tied table is initialised N(0, 1)
+    labels_from: Literal["encoder", "decoder"] = "encoder"  # side whose outputs the heads of classes and answers read
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         parts = build_text_parts(
@@ -50,6 +51,7 @@ class T5Config(TwoStackFields, TextFields, ModelConfig):
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.encoder)),
             decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),
         )
+        parts = replace(parts, labels_from=self.labels_from)
         if self.scale_outputs:
             parts = scale_outputs(parts)
         model = assemble(self.resolve_task(task), parts, vocab, outputs)

@@ -9,8 +9,33 @@ from torch import Tensor, nn
 from headwise.blocks.heads import VocabularyHead
 from headwise.blocks.losses import Loss
 from headwise.blocks.pool import count_needed_outputs
-from headwise.blocks.stack import Encoder
-from headwise.blocks.stream import Context
+from headwise.blocks.stack import Embedding, Encoder, Stack
+from headwise.blocks.stream import Context, Stream
+
+
+class TextDecoder(nn.Module):
+    """The decoder of a text classifier: it reads the same text as the encoder, after the token `start_id`, with the
+    encoder's outputs as memory (Lewis et al. 2020, section 3.1)."""
+
+    def __init__(self, embed: Embedding, stack: Stack, start_id: int):
+        super().__init__()
+        self.embed, self.stack, self.start_id = embed, stack, start_id
+
+    def forward(self, ids: Tensor, memory: Stream) -> Tensor:
+        """(B, T) ids -> (B, T, C): each output is that of the token before."""
+        shifted = F.pad(ids[:, :-1], (1, 0), value=self.start_id)
+        x: Tensor = self.stack(self.embed(shifted), Context({"encoder": memory}).at("decoder")).x
+        return x
+
+
+def compute_states(encoder: Encoder, decoder: TextDecoder | None, ids: Tensor, ctx: Context) -> Stream:
+    """The outputs of the encoder or, where there is one, of the decoder."""
+    stream: Stream = encoder(ids, ctx if decoder is None else Context())
+    if decoder is None:
+        return stream
+    if encoder.prefix_id is not None:
+        ids = F.pad(ids, (1, 0), value=encoder.prefix_id)  # (B, T) -> (B, 1 + T)
+    return stream.with_x(decoder(ids, stream))
 
 
 class TokenClassifier(nn.Module):
@@ -27,15 +52,17 @@ class TokenClassifier(nn.Module):
 
 
 class SequenceClassifier(nn.Module):
-    """Sequence classification: p(label | text), from the pooled vectors of its tokens."""
+    """Sequence classification: p(label | text), from the pooled vectors of its tokens, of the encoder or of a
+    decoder."""
 
-    def __init__(self, encoder: Encoder, pool: nn.Module, head: VocabularyHead):
+    def __init__(self, encoder: Encoder, pool: nn.Module, head: VocabularyHead, decoder: TextDecoder | None = None):
         super().__init__()
-        self.encoder, self.pool, self.head = encoder, pool, head
+        self.encoder, self.pool, self.head, self.decoder = encoder, pool, head, decoder
 
     def forward(self, ids: Tensor, labels: Tensor | None = None, label_smoothing: float = 0.0) -> Tensor | Loss:
         """Logits (B, L) for (B, T) ids; with labels (B,) their loss instead."""
-        x = self.pool(self.encoder(ids, Context(outputs_needed=count_needed_outputs([self.pool]))))
+        ctx = Context(outputs_needed=count_needed_outputs([self.pool]))
+        x = self.pool(compute_states(self.encoder, self.decoder, ids, ctx))
         return self.head(x) if labels is None else self.head.loss(x, labels, label_smoothing)
 
 
@@ -55,9 +82,9 @@ class SpanClassifier(nn.Module):
     """Extractive question answering: p(start, end | question and text): the answer is a span of the second of two
     texts."""
 
-    def __init__(self, encoder: Encoder, head: nn.Module, end: int = 2):
+    def __init__(self, encoder: Encoder, head: nn.Module, end: int = 2, decoder: TextDecoder | None = None):
         super().__init__()
-        self.encoder, self.head, self.end = encoder, head, end
+        self.encoder, self.head, self.end, self.decoder = encoder, head, end, decoder
 
     def forward(self, ids: Tensor, labels: Tensor | None = None, label_smoothing: float = 0.0) -> Tensor | Loss:
         """Logits (B, T, 2) of start and end for (B, T) ids, masked outside the second text; with labels (B, 2) the loss
@@ -66,7 +93,7 @@ class SpanClassifier(nn.Module):
         begins = ends & ~F.pad(ends, (1, 0))[:, :-1]  # of several EOS in a row the first
         second = (begins.cumsum(1) == 1) & ~ends & (ids != self.encoder.pad)
         second = second | ~second.any(1, keepdim=True)  # without a second text no position is masked
-        logits = self.head(self.encoder.drop_prefix(self.encoder(ids, Context())))
+        logits = self.head(self.encoder.drop_prefix(compute_states(self.encoder, self.decoder, ids, Context())))
         logits = logits.masked_fill(~second.unsqueeze(-1), torch.finfo(logits.dtype).min)
         if labels is None:
             return logits

@@ -368,7 +368,7 @@ class AttentionConfig(PartConfig):
     """Multi-head softmax attention. 0 leaves a number to the model."""
 
     kind: Literal["attention"] = "attention"
-    attend_to: Literal["self", "memory"] = "self"
+    attend_to: Literal["self", "memory", "unpooled"] = "self"  # unpooled: tokens before a block's pooling (Funnel)
     heads: int = Field(0, ge=0)
     head_width: int = Field(0, ge=0)
     key_value_heads: int = Field(0, ge=0)
@@ -397,7 +397,9 @@ class AttentionConfig(PartConfig):
                 raise UserError("attend_to: there is no memory in this stack; use attend_to = 'self'")
             qkv = CrossProjection(build_ctx.width, heads, head_width, build_ctx.attention_bias, build_ctx.memory_width)
         else:
-            qkv = self._build_self_projection(build_ctx, heads, head_width)
+            unpooled = self.attend_to == "unpooled"
+            build = self._build_pooled_projection if unpooled else self._build_self_projection
+            qkv = build(build_ctx, heads, head_width)
             score_mods += build_ctx.build_score_mods(heads, head_width) + ((Causal(),) if build_ctx.causal else ())
         score = self.score.build(head_width, head_width, heads)
         # Last, so that models whose score reads queries and keys draw their weights in the same order as ever.
@@ -414,6 +416,12 @@ class AttentionConfig(PartConfig):
             dropout=build_ctx.attention_dropout,
             bias=output_bias,
         )
+
+    def _build_pooled_projection(self, build_ctx: BuildContext, heads: int, head_width: int) -> QKVProjection:
+        from headwise.blocks.attention.projections import PooledProjection  # which subclasses CrossProjection
+
+        build_ctx.refuse_causal("attend_to = 'unpooled'")
+        return PooledProjection(build_ctx.width, heads, head_width, build_ctx.attention_bias)
 
     def _build_self_projection(self, build_ctx: BuildContext, heads: int, head_width: int) -> QKVProjection:
         from headwise.blocks.attention.projections import build_self_projection  # which subclasses SelfProjection

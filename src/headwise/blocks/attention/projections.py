@@ -1,5 +1,6 @@
 """QKV projections of attention variants: grouped-query and multi-query attention, no bias of keys (DeBERTa), values
-alone (Synthesizer), segment-level recurrence (Transformer-XL). The plain ones are in `multihead.py`.
+alone (Synthesizer), segment-level recurrence (Transformer-XL), pooled queries (Funnel). The plain ones are in
+`multihead.py`.
 
 Letters: B rows, R rows of a decoding step, T length, M tokens of earlier segments, C width, H heads, G key-value heads,
 D head_width.
@@ -13,8 +14,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.attention.multihead import QKV, QKVStep, SelfProjection
-from headwise.blocks.attention.score_mods import Score, ScoreMod
+from headwise.blocks.attention.multihead import QKV, CrossProjection, QKVStep, SelfProjection
+from headwise.blocks.attention.score_mods import AttentionLayout, Score, ScoreMod
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
@@ -97,6 +98,36 @@ class SegmentRecurrenceProjection(SelfProjection):
         extended = ctx.cache.prepend_memory(ctx.path, stream)  # (B, T, C) -> (B, M + T, C)
         q, k, v, layout = super().forward(extended, ctx, score_mods, score)
         return q[:, :, -length:], k, v, replace(layout, queries=length, query_pos=stream.pos)
+
+
+UNPOOLED = "unpooled"  # the memory of a layer whose inputs were pooled: the tokens before pooling
+
+
+class PooledProjection(CrossProjection):
+    """The QKV projection of Funnel-Transformer (Dai et al. 2020, section 2.2): in the first layer of a block, queries
+    of pooled tokens attend to the tokens before pooling; in other layers it is self-attention. Queries have no bias, as
+    Funnel's relative positions add theirs."""
+
+    is_cross = False
+    joins = False
+
+    def __init__(self, width: int, heads: int, head_width: int, bias: bool = True):
+        super().__init__(width, heads, head_width, bias, name=UNPOOLED)
+        self.query = nn.Linear(width, heads * head_width, bias=False)
+
+    @property
+    def input_linear(self) -> nn.Module | None:
+        return None  # keys and values are read through another layer
+
+    def forward(self, stream: Stream, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKV:
+        source = ctx.memory.get(self.name, stream)
+        k, v = self.project_memory(source, score_mods, score)
+        q = self.query(stream.x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, T, C) -> (B, H, T, D)
+        for mod in score_mods:
+            if "edit_qk" in mod.hooks:
+                q = mod.edit_queries(q, stream.pos)
+        layout = AttentionLayout(q.shape[2], k.shape[2], stream.pos, source.pos, source.keep)
+        return q, k, v, replace(layout, query_types=stream.token_types, key_types=source.token_types)
 
 
 def build_self_projection(

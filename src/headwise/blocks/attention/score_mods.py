@@ -101,6 +101,8 @@ class AttentionLayout:
     key_segment: Tensor | None = None
     tree: Tensor | None = None  # (B, T) heads of words in a dependency tree, in self-attention
     grid: tuple[int, int] | None = None  # rows and columns of patches after the class tokens, in self-attention
+    query_types: Tensor | None = None  # (B, Tq) token types, where a score mod compares them
+    key_types: Tensor | None = None  # (B, Tk)
 
     @property
     def offset(self) -> int:
@@ -111,7 +113,8 @@ class AttentionLayout:
         """The layout of the first `count` queries."""
         pos = None if self.query_pos is None else self.query_pos[..., :count]
         segment = None if self.query_segment is None else self.query_segment[..., :count]
-        return replace(self, queries=count, query_pos=pos, query_segment=segment)
+        types = None if self.query_types is None else self.query_types[:, :count]
+        return replace(self, queries=count, query_pos=pos, query_segment=segment, query_types=types)
 
     def compute_distance(self) -> Tensor:
         """key position - query position: (Tq, Tk) or (B, Tq, Tk)."""

@@ -112,8 +112,15 @@ class LSHAttention(QKVMixer):
             *(chunk << p for p in range(1, MAX_LOG2_BUCKETS)),
         ]  # lengths for 2, 4, 8 ... buckets
         generator = torch.Generator("cpu").manual_seed(seed)
-        rotations = torch.empty(self.heads, self.head_width, rounds, 2 * MAX_DIRECTIONS)
-        rotations.copy_(torch.randn(rotations.shape, generator=generator, device="cpu"))
+        shape = (self.heads, self.head_width, rounds)
+        rotations = torch.empty(*shape, 2 * MAX_DIRECTIONS)
+        if shortcuts and buckets:  # as transformers draws those of a `hash_seed`
+            halves = [count // 2 for count in FACTORS[buckets.bit_length() - 1]]
+            drawn = torch.randn(*shape, sum(halves), generator=generator, device="cpu").split(halves, -1)
+            for start, directions in zip((0, MAX_DIRECTIONS), drawn, strict=True):
+                rotations[..., start : start + directions.shape[-1]] = directions
+        else:
+            rotations.copy_(torch.randn(rotations.shape, generator=generator, device="cpu"))
         self.register_buffer("rotations", rotations, persistent=False)
         self.rotations: Tensor
         self.qkv: SharedQKProjection

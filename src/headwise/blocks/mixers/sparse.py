@@ -110,6 +110,40 @@ class BlockSparseAttention(QKVMixer):
         return to_additive_mask(visible, inputs.q.dtype).unsqueeze(1)
 
 
+class WrappedLocalAttention(QKVMixer):
+    """Local attention of an encoder whose blocks form a ring: the first one attends to the last as if it came before
+    (transformers' Reformer). A text of one block has full attention."""
+
+    def __init__(self, block: int, before: int, after: int, **settings: Any):
+        super().__init__(**settings)
+        self.block, self.shifts = block, range(before, -after - 1, -1)
+
+    @property
+    def properties(self) -> Properties:
+        return Properties(padding=False)
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor, stream: Stream, ctx: Context) -> Tensor:
+        blocks = BlockPartition(q.shape[2], self.block)
+        ring = self.shifts if blocks.count > 1 else range(1)
+        keep = torch.ones(q.shape[:1] + q.shape[2:3], dtype=torch.bool, device=q.device)
+        keep = blocks.split_labels(keep if stream.keep is None else stream.keep, 0)  # (B, N, S)
+        visible = torch.cat([keep.roll(shift, 1) for shift in ring], 2)[:, None, :, None]  # (B, 1, N, 1, W)
+        keys, values = (torch.cat([blocks.split(x).roll(shift, 2) for shift in ring], 3) for x in (k, v))
+        scores = blocks.split(q) @ keys.mT * self.head_width**-0.5  # (B, H, N, S, W)
+        weights = scores.masked_fill(~visible, torch.finfo(scores.dtype).min).softmax(-1)
+        self.record_map(q, k, v, stream, ctx, lambda: self._build_map(weights, ring, q.shape[2]))
+        return blocks.merge(weights @ values)
+
+    def _build_map(self, weights: Tensor, ring: range, length: int) -> Tensor:
+        """The map of all tokens from the weights of blocks: (B, H, N, S, W) -> (B, H, T, T)."""
+        rows, heads, count, size, _ = weights.shape
+        full = weights.new_zeros(rows, heads, count, size, count, size)
+        index = torch.arange(count, device=weights.device)
+        for shift, part in zip(ring, weights.split(size, -1), strict=True):
+            full[:, :, index, :, (index - shift) % count] += part.permute(2, 0, 1, 3, 4)
+        return full.reshape(rows, heads, count * size, count * size)[:, :, :length, :length]
+
+
 class StridedAttention(BlockSparseAttention):
     """Strided attention: a block attends to its window, and each of its queries also to the tokens of the same column,
     its index in the block, of all blocks beyond."""
@@ -239,8 +273,12 @@ class LocalMixerConfig(QKVMixerConfig):
     block: int = Field(256, ge=1)
     before: int = Field(0, ge=0)
     after: int = Field(0, ge=0)
+    wrap: bool = False  # as transformers' Reformer: the last block comes before the first, in an encoder
 
     def build(self, build_ctx: BuildContext) -> nn.Module:
+        if self.wrap:
+            build_ctx.refuse_causal("local with wrap")
+            return WrappedLocalAttention(self.block, self.before, self.after, **self.resolve_arguments(build_ctx))
         return BlockSparseAttention(
             Local(self.block, self.before, self.after, build_ctx.causal), **self.resolve_arguments(build_ctx)
         )

@@ -176,10 +176,23 @@ class WeightConverter:
     names: tuple[str, ...]
     read: Callable[[Sequence[Tensor]], Tensor] = concatenate
     write: Callable[[Tensor, Sequence[int]], Sequence[Tensor]] = split
-    alternatives: tuple[str, ...] = ()  # other names of the whole tensor
+    alternatives: tuple[tuple[str, ...], ...] = ()  # other names that a checkpoint may store it under instead
     by_head: bool = False  # Hugging Face's rows are grouped by head, Headwise's by query, key and value
     by_expert: bool = False  # each expert has tensors of its own: `{e}` in the names is its number
     optional: bool = False  # zeros where the checkpoint has none
+
+
+def add_prefix(prefix: str, name_map: NameMap) -> NameMap:
+    """A name map whose Hugging Face names have a prefix."""
+
+    def prefix_value(value: str | WeightConverter) -> str | WeightConverter:
+        if isinstance(value, str):
+            return prefix + value
+        names = tuple(prefix + name for name in value.names)
+        others = tuple(tuple(prefix + name for name in group) for group in value.alternatives)
+        return replace(value, names=names, alternatives=others)
+
+    return {name: prefix_value(value) for name, value in name_map.items()}
 
 
 NameMap = Mapping[str, str | WeightConverter]  # Headwise module or tensor -> Hugging Face name(s)
@@ -211,7 +224,7 @@ def stack_experts(*names: str) -> WeightConverter:
 
 def any_of(*names: str) -> WeightConverter:
     """A module that different checkpoints store under different names; the first is written."""
-    return WeightConverter(names[:1], alternatives=names[1:])
+    return WeightConverter(names[:1], alternatives=tuple((name,) for name in names[1:]))
 
 
 def skip_check(weights: LazyStateDict) -> None:
@@ -250,6 +263,7 @@ class Architecture:
     extra_special_ids: Mapping[str, str] = field(default_factory=dict)  # further <name>_token_id -> pad, bos, ...
     read_tokeniser_files: Callable[[Path, Mapping[str, Any]], TokeniserFiles] = TokeniserFiles.read
     write_tokeniser_files: Callable[[Tokenisers, Path], bool] = write_no_tokeniser_files  # False: none written
+    zero_padding: bool = False  # transformers sets the embedding of `pad_token_id` to zero whenever it loads a folder
     relatives: tuple[type[ModelConfig], ...] = ()  # other model configs that it can express with some settings
 
     @property

@@ -12,6 +12,7 @@ from headwise.interop.hf.architecture import (
     Architecture,
     HfActivation,
     HfTextConfig,
+    NameMap,
     TokenId,
     WeightConverter,
     fuse,
@@ -29,6 +30,21 @@ TIED_WEIGHTS = {  # one table for source, target and output embeddings
     "lm_head.weight": "model.shared.weight",
     "model.decoder.embed_tokens.weight": "model.shared.weight",
     "model.encoder.embed_tokens.weight": "model.shared.weight",
+}
+
+
+# A text classifier reads the decoder's output at the last EOS, a question answerer all of its outputs.
+READ_DECODER: dict[str, dict[str, str]] = {
+    "classify": {"labels_from": "decoder", "pool": "pooler_last"},
+    "answer": {"labels_from": "decoder"},
+}
+DECODER_HEADS: dict[str, NameMap] = {
+    "classify": {
+        "pool.1.dense": "classification_head.dense",
+        "head.table": "classification_head.out_proj",
+        "head.bias": "classification_head.out_proj.bias",
+    },
+    "answer": {"head": "qa_outputs"},
 }
 
 
@@ -80,7 +96,8 @@ class HfBartConfig(HfTextConfig):
         return self.max_position_embeddings
 
     def tied_weights(self, class_name: str) -> dict[str, str]:
-        return TIED_WEIGHTS if self.tie_word_embeddings else {}
+        first = 0 if class_name.endswith("ForConditionalGeneration") else 1  # the output table is tied first
+        return dict(list(TIED_WEIGHTS.items())[first:]) if self.tie_word_embeddings else {}
 
     def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
         return {
@@ -96,6 +113,7 @@ class HfBartConfig(HfTextConfig):
             "hidden_dropout": self.activation_dropout,
             "scale_embeddings": self.scale_embedding,
             "output_bias": "final_logits_bias" in names,
+            **READ_DECODER.get(task, {}),
         }
 
     @classmethod
@@ -146,7 +164,12 @@ UNUSED = "transformers reads the table of each side instead where they are not t
 BART = Architecture(
     hf_config=HfBartConfig,
     config=BartConfig,
-    classes={"BartForConditionalGeneration": "transduce"},
+    classes={
+        "BartForConditionalGeneration": "transduce",
+        "BartForSequenceClassification": "classify",
+        "BartForQuestionAnswering": "answer",
+    },
+    head_maps=DECODER_HEADS,
     name_map={
         "{side}.embed.table": "model.{side}.embed_tokens",
         "{side}.embed.positions": "model.{side}.embed_positions",

@@ -37,6 +37,7 @@ from headwise.models.config import ModelConfig
 from headwise.tasks.base import TaskConfig
 from headwise.tasks.replaced_tokens import build_discriminator
 from headwise.tasks.tables import TASKS
+from headwise.text import PAD
 from headwise.text.hf import HfTokeniser, VocabularyMap
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
@@ -155,6 +156,8 @@ def build_text_model(
     if tokenisers and isinstance(tokenisers.source, HfTokeniser):
         check_template(tokenisers.source, model, task, files.where)
     load_weights(model, with_head, vocabularies, weights, stored_names)
+    if architecture.zero_padding and hf_config.pad_token_id is not None:
+        model.encoder.embed.table.weight.data[PAD] = 0
     return ImportedModel(config, model.eval(), task, vocabularies, hf_config.context, task_settings, tokenisers)
 
 

@@ -16,12 +16,15 @@ from headwise.interop.hf.architecture import (
     Architecture,
     HfActivation,
     HfTextConfig,
+    NameMap,
     TokenId,
     WeightConverter,
+    add_prefix,
     fuse,
     name_activation,
 )
-from headwise.interop.hf.bart import UNUSED
+from headwise.interop.hf.bart import DECODER_HEADS, READ_DECODER, UNUSED
+from headwise.interop.hf.bert import LABELS
 from headwise.models.switch import SwitchConfig
 from headwise.models.t5 import T5Config
 
@@ -30,6 +33,9 @@ TIED_WEIGHTS = {  # one table for source, target and output embeddings
     "decoder.embed_tokens.weight": "shared.weight",
     "lm_head.weight": "shared.weight",
 }
+# Of these classes without a decoder or without an output table, the first of them.
+TIED_COUNTS = {"EncoderModel": 1, "TokenClassification": 1, "SequenceClassification": 2, "QuestionAnswering": 2}
+OLD = "older versions stored it"
 UNLIMITED = 2**31  # tokens: relative positions set no limit
 
 
@@ -107,16 +113,18 @@ class HfT5Config(HfTextConfig):
         return GATES[plain] if gated else plain
 
     def tied_weights(self, class_name: str) -> dict[str, str]:
-        return (
-            {key: TIED_WEIGHTS[key] for key in list(TIED_WEIGHTS)[:1]}
-            if class_name.endswith("EncoderModel")
-            else TIED_WEIGHTS
-        )
+        count = next((count for ending, count in TIED_COUNTS.items() if class_name.endswith(ending)), 3)
+        prefix = "transformer." if class_name.endswith("Classification") else ""
+        return {prefix + name: prefix + source for name, source in list(TIED_WEIGHTS.items())[:count]}
 
     def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
         if task == "transduce" and not self.is_encoder_decoder:
             raise UserError("config.json: is_encoder_decoder: is false, but the model has a decoder; correct it")
-        return list_settings(self) | {"activation": self.activation, "scale_outputs": self.scales_outputs}
+        return (
+            list_settings(self)
+            | {"activation": self.activation, "scale_outputs": self.scales_outputs}
+            | (READ_DECODER.get(task, {}))
+        )
 
     @classmethod
     def from_model_config(cls, config: Any, vocab: int) -> Self:
@@ -191,7 +199,7 @@ def map_layers(side: str, memory: bool) -> dict[str, Any]:
         f"{layer}.parts.0.score_mods.0.table": f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias",
         f"{layer}.norms.{last}": f"{hf_layer}.{last}.layer_norm",
         f"{layer}.parts.{last}.inner": WeightConverter(
-            (f"{dense}.wi_0", f"{dense}.wi_1"), alternatives=(f"{dense}.wi",)
+            (f"{dense}.wi_0", f"{dense}.wi_1"), alternatives=((f"{dense}.wi",),)
         ),
         f"{layer}.parts.{last}.outer": f"{dense}.wo",
         f"{side}.stack.final": f"{side}.final_layer_norm",
@@ -206,20 +214,33 @@ def map_layers(side: str, memory: bool) -> dict[str, Any]:
     return name_map
 
 
+NAMES: NameMap = {
+    "{side}.embed.table": "{side}.embed_tokens",
+    **map_layers("encoder", memory=False),
+    **map_layers("decoder", memory=True),
+}
+
+
 T5 = Architecture(
     hf_config=HfT5Config,
     config=T5Config,
     relatives=(SwitchConfig,),
-    classes={"T5ForConditionalGeneration": "transduce", "T5EncoderModel": "encode"},
-    name_map={
-        "{side}.embed.table": "{side}.embed_tokens",
-        **map_layers("encoder", memory=False),
-        **map_layers("decoder", memory=True),
-        "decoder.head.table": "lm_head",
+    classes={
+        "T5ForConditionalGeneration": "transduce",
+        "T5EncoderModel": "encode",
+        "T5ForTokenClassification": "tag",
+        "T5ForSequenceClassification": "classify",
+        "T5ForQuestionAnswering": "answer",
+    },
+    name_map={**NAMES, "decoder.head.table": "lm_head"},
+    head_maps={
+        "tag": {**add_prefix("transformer.", NAMES), **LABELS},
+        "classify": {**add_prefix("transformer.", NAMES), **DECODER_HEADS["classify"]},
+        "answer": DECODER_HEADS["answer"],
     },
     ignored={
-        r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight": "older versions stored it",
-        r"shared\.weight": UNUSED,
+        r"(transformer\.)?decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight": OLD,
+        r"(transformer\.)?shared\.weight": UNUSED,
     },
     special_names={"bos": "decoder_start"},
 )
@@ -227,5 +248,5 @@ MT5 = replace(
     T5,
     hf_config=HfMT5Config,
     relatives=(),
-    classes={"MT5ForConditionalGeneration": "transduce", "MT5EncoderModel": "encode"},
+    classes={f"M{name}": task for name, task in T5.classes.items()},
 )

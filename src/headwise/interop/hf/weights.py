@@ -209,7 +209,7 @@ def _expand_names(
     names = _expand_experts(converter.names, len(tensor)) if converter.by_expert else converter.names
     return [
         list(dict.fromkeys(tuple(template.format(**layer) + ending for template in templates) for layer in layers))
-        for templates in (names, *((alternative,) for alternative in converter.alternatives))
+        for templates in (names, *converter.alternatives)
     ]
 
 

@@ -55,7 +55,7 @@ from headwise.vision.pixels import Pixels
 # Settings that change no outputs of a trained model, that its tensors show, or that are compared as stacks.
 IGNORED_SETTINGS = {
     "kind", "dropout", "attention_dropout", "hidden_dropout", "drop_path", "embeddings", "output_bias", "suppress_ids",
-    "pool", "next_sentence_head", "class_heads", "frozen", "backbone_lr_scale", "tie",
+    "pool", "next_sentence_head", "class_heads", "frozen", "backbone_lr_scale", "tie", "upsample",
 }  # fmt: skip
 STACK_SETTINGS = {"depth", "layers", "shared", "groups", "encoder", "decoder"}
 SIDES = ("encoder", "decoder")
@@ -133,6 +133,8 @@ def _write_text_model(
     data |= {f"{hf_name}_token_id": getattr(source, name) for hf_name, name in architecture.extra_special_ids.items()}
     if separate:
         data["decoder_vocab_size"] = target.vocab
+    if architecture.zero_padding and model.encoder.embed.table.weight[PAD].count_nonzero():
+        data["pad_token_id"] = None  # its embedding would be lost
     _check_special_ids(architecture, hf_config, data, build_task)
     with create_folder(folder) as temporary:
         _save_checkpoint(state, temporary)
