@@ -14,8 +14,8 @@ from headwise.interop.hf.architecture import (
     Architecture,
     HfActivation,
     NameMap,
-    WeightConverter,
     fuse,
+    keep_fused,
     name_activation,
 )
 from headwise.interop.hf.images import (
@@ -30,11 +30,6 @@ from headwise.models.vit import ViTConfig
 
 LAYER, HF_LAYER = "encoder.stack.layers.{i}", "dinov2.encoder.layer.{i}"
 MAX_RATIO = 64
-
-
-def keep_whole(name: str) -> WeightConverter:
-    """A module with the gate's rows before the other half's, as in Headwise."""
-    return WeightConverter((name,), write=lambda tensor, sizes: (tensor,))
 
 
 class HfDinov2Config(HfImageConfig):
@@ -125,7 +120,7 @@ class HfDinov2Config(HfImageConfig):
     def build_name_map(self) -> NameMap:
         inner, outer = ("weights_in", "weights_out") if self.use_swiglu_ffn else ("fc1", "fc2")
         return {
-            f"{LAYER}.parts.1.inner": keep_whole(f"{HF_LAYER}.mlp.{inner}"),
+            f"{LAYER}.parts.1.inner": keep_fused(f"{HF_LAYER}.mlp.{inner}"),
             f"{LAYER}.parts.1.outer": f"{HF_LAYER}.mlp.{outer}",
         }
 
