@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import inspect
 import json
 import re
 import sys
@@ -41,7 +42,7 @@ from headwise.interop.timm import FAMILIES, import_architecture
 from headwise.models.deit import DeiTConfig
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "parity"))
-from timm_folders import CASES, WIDTH, build_images, build_weights, digest_names
+from timm_folders import CASES, WIDTH, build_images, build_weights, digest_names, list_shapes, to_convolution
 
 LAYER, BLOCK = "encoder.stack.layers.{i}", "blocks.{i}"
 DEIT = Architecture(
@@ -161,6 +162,9 @@ def record(timm: Any, file: Path) -> None:
                 model = timm.create_model(name)
             shapes = {key: list(tensor.shape) for key, tensor in model.state_dict().items()}
             names[name] = [len(shapes), count_parameters(model), digest_names(shapes)]
+            ours = list_shapes(name, {"img_size": model.pretrained_cfg["input_size"][-1]})
+            ours = {key: to_convolution(key, tensor) if "_conv_" in name else tensor for key, tensor in ours.items()}
+            assert shapes == {key: list(tensor.shape) for key, tensor in ours.items()}
             print(name, *names[name], flush=True)
     logits = {}
     for label, (name, arguments) in CASES.items():
@@ -168,7 +172,14 @@ def record(timm: Any, file: Path) -> None:
         model.load_state_dict(build_weights(model.state_dict()))
         logits[label] = [[round(float(value), 9) for value in row[:WIDTH]] for row in model(build_images(arguments))]
         print(label, logits[label][0][:3], flush=True)
-    file.write_text(json.dumps({"timm": timm.__version__, "names": names, "logits": logits}, indent=None, separators=(",", ": ")) + "\n")
+    keys = {
+        name: sorted(
+            inspect.signature(getattr(timm.models, name).__init__).parameters.keys() - {"self", "args", "kwargs"}
+        )
+        for name in ("MlpMixer", "Cait", "VOLO", "Levit", "PretrainedCfg")
+    }
+    recorded = {"timm": timm.__version__, "names": names, "logits": logits, "keys": keys}
+    file.write_text(json.dumps(recorded, indent=None, separators=(",", ": ")) + "\n")
 
 
 def main() -> None:

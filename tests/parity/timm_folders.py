@@ -41,8 +41,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # label -> architecture, argum
         {**CAIT, "qkv_bias": False, "depth_token_only": 3, "mlp_ratio": 2.5, "mlp_ratio_token_only": 2.5},
     ),
     "cait without a head": ("cait_xxs24_224", {**CAIT, "num_classes": 0}),
-    "volo": ("volo_d1_224", VOLO),
-    "volo with other layers": ("volo_d1_384", {**VOLO, "qkv_bias": True, "post_layers": ["ca"], "patch_size": 16}),
+    "volo": ("volo_d1_384", {**VOLO, "qkv_bias": True, "post_layers": ["ca"], "patch_size": 16}),
     "volo without a head": ("volo_d1_224", {**VOLO, "num_classes": 0}),
     "levit": ("levit_128s", LEVIT),
     "levit of four stages": (
@@ -66,10 +65,12 @@ def build_weight(name: str, shape: Sequence[int]) -> Tensor:
     wave = torch.sin(1.7 * torch.arange(math.prod(shape), dtype=torch.float64) + crc32(name.encode()) % 1000)
     wave = wave.view(tuple(shape))
     if name.endswith("running_var"):
-        return 1 + 0.5 * wave
-    if len(shape) == 1:
-        return (1 if name.endswith(("weight", "gamma_1", "gamma_2")) else 0) + 0.3 * wave
-    return 2 * wave / math.prod(shape[1:]) ** 0.5 if shape[0] > 1 else wave
+        wave = 1 + 0.5 * wave
+    elif len(shape) == 1:
+        wave = (1 if name.endswith(("weight", "gamma_1", "gamma_2")) else 0) + 0.3 * wave
+    elif shape[0] > 1:
+        wave = wave / math.prod(shape[1:]) ** 0.5
+    return wave.float()
 
 
 def build_images(arguments: Mapping[str, Any]) -> Tensor:

@@ -18,7 +18,7 @@ from headwise.inference.trained_model import TrainedModel
 from headwise.interop.gguf_llama import read_gguf
 from headwise.interop.hf.image_processor import PROCESSOR
 from headwise.interop.hf.read import ImportedModel, read_folder
-from headwise.interop.hf.write import InexpressibleError, write_folder
+from headwise.interop.hf.write import InexpressibleError, Layout, write_folder
 from headwise.models.image_fields import ImageFields
 from headwise.models.ngram import BackoffConfig
 from headwise.ngram.arpa import from_arpa as read_arpa
@@ -95,16 +95,19 @@ def to_trained_model(imported: ImportedModel, source: Path) -> TrainedModel:
     return TrainedModel(imported.model, imported.tokenisers, experiment)
 
 
-def to_hf(loaded: TrainedModel, folder: Path | str) -> str:
-    """Write a folder that `transformers` loads. A model that none of its architectures can express is written with
-    Headwise's own config, which `from_hf` reads; the reason is returned then, an empty text otherwise."""
+def to_hf(loaded: TrainedModel, folder: Path | str, layout: Layout = "auto") -> str:
+    """Write a folder that `transformers` loads, or timm, where the model is one that timm alone has or the layout is
+    "timm". A model that none of their architectures can express is written with Headwise's own config, which `from_hf`
+    reads; the reason is returned then, an empty text otherwise. With the layout "timm" it is refused instead."""
     if isinstance(loaded.model, Ensemble) or not isinstance(loaded.model, nn.Module):
         raise UserError("only a single model can become a folder, not an ensemble or an engine; name one run")
     function = getattr(loaded.task.config, "function", "")
     config, kind = loaded.experiment.model, loaded.task.kind
     try:
-        write_folder(loaded.model, config, kind, loaded.tokenisers, folder, function=function)
+        write_folder(loaded.model, config, kind, loaded.tokenisers, folder, function=function, layout=layout)
     except InexpressibleError as error:
+        if layout == "timm":
+            raise
         write_native_folder(loaded, folder, str(error))
         return str(error)
     return ""

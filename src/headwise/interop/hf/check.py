@@ -1,4 +1,5 @@
-"""Compare a folder in Headwise and in `transformers`: outputs on a few inputs, and greedy tokens of generators.
+"""Compare a folder in Headwise and in `transformers` or, if it has timm's layout, in timm: outputs on a few inputs, and
+greedy tokens of generators.
 
 Letters: B inputs, T tokens, V words that both models have.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from headwise.errors import UserError
 from headwise.interop.folders import read_json
 from headwise.interop.hf import load_architecture
 from headwise.interop.hf.read import ImportedModel, read_folder
+from headwise.interop.timm import is_timm_config
 from headwise.text import BOS, EOS, SPECIALS
 
 TOLERANCE = 1e-4  # relative to the largest output
@@ -31,7 +34,7 @@ Outputs = tuple[Tensor, Tensor]  # of Headwise and of transformers, in the same 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How far the outputs of Headwise and of `transformers` are apart."""
+    """How far the outputs of Headwise and of the other library are apart."""
 
     difference: float  # the largest, relative to the largest output
     inputs: int
@@ -54,28 +57,37 @@ class Comparison:
 def check_folder(folder: Path | str, model: Any = None) -> Comparison:
     """Load a folder in both libraries and compare them; `model` is the Headwise model that the folder was exported
     from, if it was."""
+    folder = Path(folder)
+    data = read_json(folder / "config.json")
+    library = "timm" if is_timm_config(data) else "transformers"
     try:
-        import transformers
+        module = import_module(library)
     except ImportError:
         raise UserError(
-            "--check: compares with transformers, which is not installed; install it: pip install transformers"
+            f"--check: compares with {library}, which is not installed; install it: pip install {library}"
         ) from None
-    folder = Path(folder)
     imported = read_folder(folder)
     if imported.task not in (*TEXT_TASKS, *IMAGE_TASKS):
         raise UserError(f"{folder}: --check: outputs of the task {imported.task} cannot be compared; leave it out")
-    data = read_json(folder / "config.json")
-    name = load_architecture(str(data.get("model_type"))).read_class_name(data, str(folder / "config.json"))
     try:
-        hf_model = getattr(transformers, name).from_pretrained(folder, dtype=torch.float32).eval()
-    except Exception as error:  # whatever transformers raises
+        hf_model = _load_timm_model(module, folder) if library == "timm" else _load_hf_model(module, folder, data)
+    except Exception as error:  # whatever the library raises
         reason = str(error).partition("\n")[0][:200]
-        raise UserError(f"{folder}: --check: transformers cannot load it ({reason})") from None
+        raise UserError(f"{folder}: --check: {library} cannot load it ({reason})") from None
     ours = imported.model if model is None else model.cpu().eval()
     with torch.inference_mode():
         if imported.task in IMAGE_TASKS:
             return Comparison(_compare(_run_on_images(imported, ours, hf_model)), INPUTS)
         return _compare_texts(imported, ours, hf_model)
+
+
+def _load_hf_model(transformers: Any, folder: Path, data: dict[str, Any]) -> Any:
+    name = load_architecture(str(data.get("model_type"))).read_class_name(data, str(folder / "config.json"))
+    return getattr(transformers, name).from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def _load_timm_model(timm: Any, folder: Path) -> Any:
+    return timm.create_model(f"local-dir:{folder}", pretrained=True).float().eval()
 
 
 def _compare(outputs: Outputs) -> float:
@@ -90,6 +102,8 @@ def _run_on_images(imported: ImportedModel, model: Any, hf_model: Any) -> Output
     config: Any = imported.config
     images = torch.randn(INPUTS, config.channels, *config.image, generator=torch.Generator().manual_seed(0))
     actual, expected = model(images), hf_model(images)
+    if isinstance(expected, Tensor):  # of timm
+        return actual, expected
     if imported.task == "encode-images":
         pooled = getattr(expected, "pooler_output", None)
         expected = expected.last_hidden_state[:, 0] if pooled is None else pooled
