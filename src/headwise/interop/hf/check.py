@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +57,10 @@ def check_folder(folder: Path | str, model: Any = None) -> Comparison:
     """Load a folder in both libraries and compare them; `model` is the Headwise model that the folder was exported
     from, if it was."""
     folder = Path(folder)
-    data = read_json(folder / "config.json")
-    library = "timm" if is_timm_config(data) else "transformers"
+    path = folder / "config.json"
+    library = "timm" if path.is_file() and is_timm_config(read_json(path)) else "transformers"
     try:
-        module = import_module(library)
+        module: Any = __import__(library)
     except ImportError:
         raise UserError(
             f"--check: compares with {library}, which is not installed; install it: pip install {library}"
@@ -70,7 +69,7 @@ def check_folder(folder: Path | str, model: Any = None) -> Comparison:
     if imported.task not in (*TEXT_TASKS, *IMAGE_TASKS):
         raise UserError(f"{folder}: --check: outputs of the task {imported.task} cannot be compared; leave it out")
     try:
-        hf_model = _load_timm_model(module, folder) if library == "timm" else _load_hf_model(module, folder, data)
+        hf_model = _load_timm_model(module, folder) if library == "timm" else _load_hf_model(module, path)
     except Exception as error:  # whatever the library raises
         reason = str(error).partition("\n")[0][:200]
         raise UserError(f"{folder}: --check: {library} cannot load it ({reason})") from None
@@ -81,9 +80,10 @@ def check_folder(folder: Path | str, model: Any = None) -> Comparison:
         return _compare_texts(imported, ours, hf_model)
 
 
-def _load_hf_model(transformers: Any, folder: Path, data: dict[str, Any]) -> Any:
-    name = load_architecture(str(data.get("model_type"))).read_class_name(data, str(folder / "config.json"))
-    return getattr(transformers, name).from_pretrained(folder, dtype=torch.float32).eval()
+def _load_hf_model(transformers: Any, path: Path) -> Any:
+    data = read_json(path)
+    name = load_architecture(str(data.get("model_type"))).read_class_name(data, str(path))
+    return getattr(transformers, name).from_pretrained(path.parent, dtype=torch.float32).eval()
 
 
 def _load_timm_model(timm: Any, folder: Path) -> Any:
