@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from headwise.interop.hf import ARCHITECTURES, load_architecture
@@ -12,8 +13,10 @@ from headwise.interop.hf.architecture import Architecture, write_no_tokeniser_fi
 from headwise.interop.hf.image_processor import PROCESSOR
 from headwise.interop.hf.images import HfImageConfig
 from headwise.interop.hf.text import TOKENIZER
+from headwise.interop.timm import FAMILIES, import_architecture
 
 TESTED = "5.22"  # version of transformers
+TIMM_TESTED = "1.0.31"
 COLUMNS = {  # column -> tasks
     "generate": ("language-model", "transduce"),
     "classify": ("classify", "classify-images"),
@@ -34,14 +37,36 @@ INTRODUCTION = (
     "questions with a span, fill masks, find replaced tokens, detect objects, encode without a head. The last column "
     "is the file that texts or images are prepared with.",
 )
+TIMM = (
+    "## timm",
+    "Folders in timm's layout (`architecture` and `pretrained_cfg` in `config.json`), compared with timm "
+    f"{TIMM_TESTED} by `benchmarks/timm_parity.py`. Images are prepared as `pretrained_cfg` says; a model without a "
+    "head has `num_classes` 0.",
+)
 
 
 def render_page() -> str:
     """The page."""
     header = ["`model_type`", "`kind` in Headwise", "in", "out", *COLUMNS, "tokeniser or processor"]
     rows = [header, ["---"] * len(header), *(build_row(name) for name in sorted(ARCHITECTURES))]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return "\n\n".join((TITLE, *INTRODUCTION, table)) + "\n"
+    return "\n\n".join((TITLE, *INTRODUCTION, render_table(rows), *TIMM, render_timm_table())) + "\n"
+
+
+def render_table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as Markdown."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def render_timm_table() -> str:
+    """The architectures of timm, by family."""
+    rows = [["`kind` in Headwise", "in", "out", "classify", "encode", "`architecture`"], ["---"] * 6]
+    for place in FAMILIES.values():
+        family = import_architecture(place)
+        tasks = family.classes.values()
+        marks = [YES if set(tasks).intersection(COLUMNS[column]) else NO for column in ("classify", "encode")]
+        names = ", ".join(f"`{name}`" for name in family.hf_config.variants)
+        rows.append([f"`{family.config.model_fields['kind'].default}`", YES, YES, *marks, names])
+    return render_table(rows)
 
 
 def build_row(model_type: str) -> list[str]:

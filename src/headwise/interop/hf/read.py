@@ -153,7 +153,8 @@ def build_image_model(
         sizes = [f"{rows} x {columns} pixels" for rows, columns in ((pixels.height, pixels.width), config.image)]
         raise UserError(f"{folder / PROCESSOR}: makes images of {sizes[0]}, and the model reads {sizes[1]}; correct it")
     hf_config.check_image_size(where)
-    any_pixels = Pixels(*config.image, config.channels, (0.5,) * config.channels, (0.5,) * config.channels)
+    rows, columns = config.image
+    any_pixels = Pixels(rows, columns, config.channels, (0.5,) * config.channels, (0.5,) * config.channels)
     own_size = Tokenisers(any_pixels, Labels(distinguish_labels(labels)))
     tokenisers = replace(own_size, source=pixels or any_pixels)
     task_config = TASKS.parse(task)

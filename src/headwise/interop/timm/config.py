@@ -7,7 +7,7 @@ of images are those of `input_size` (`timm/models/_hub.py`, `_builder.py`). Imag
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -99,8 +99,8 @@ def list_labels(names: LabelNames | None, classes: int, where: str) -> tuple[str
 class TimmConfig(ImageConfig):
     """The arguments of a model, with those that its function in timm sets; and how its images are prepared."""
 
-    # Rates of dropout, and how weights are initialised.
-    ignored_keys = (
+    # Rates of dropout, and where weights are allocated.
+    ignored_keys: ClassVar[Collection[str]] = (
         *("drop_rate", "pos_drop_rate", "proj_drop_rate", "patch_drop_rate", "attn_drop_rate", "drop_path_rate"),
         *("device", "dtype"),
     )
