@@ -29,14 +29,16 @@ class LearnedGridPositions(nn.Module):
         return x + interpolate_positions(self.table, self.class_tokens, self.grid, grid)
 
 
-def interpolate_positions(table: Tensor, class_tokens: int, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
+def interpolate_positions(
+    table: Tensor, class_tokens: int, old: tuple[int, int], new: tuple[int, int], antialias: bool = False
+) -> Tensor:
     """Resize the position vectors of a grid to another grid by bicubic interpolation; those of class tokens stay.
 
     >>> interpolate_positions(torch.ones(5, 3), 1, (2, 2), (3, 4)).shape
     torch.Size([13, 3])
     """
     patches = table[class_tokens:].view(1, *old, -1).permute(0, 3, 1, 2)  # (hw, C) -> (1, C, h, w)
-    patches = F.interpolate(patches, new, mode="bicubic", align_corners=False)
+    patches = F.interpolate(patches, new, mode="bicubic", align_corners=False, antialias=antialias)
     return torch.cat((table[:class_tokens], patches.flatten(2)[0].t()))  # (1, C, h', w') -> (h'w', C)
 
 

@@ -65,6 +65,7 @@ ARCHITECTURES = {  # model_type -> module:name
     "deberta-v2": "headwise.interop.hf.deberta_v2:DEBERTA_V2",
     "deit": "headwise.interop.hf.deit:DEIT",
     "dinov2": "headwise.interop.hf.dinov2:DINOV2",
+    "dinov2_with_registers": "headwise.interop.hf.dinov2:DINOV2_WITH_REGISTERS",
     "detr": "headwise.interop.hf.detr:DETR",
     "distilbert": "headwise.interop.hf.distilbert:DISTILBERT",
     "electra": "headwise.interop.hf.electra:ELECTRA",
