@@ -18,15 +18,17 @@ class LearnedGridPositions(nn.Module):
     """Learned position embedding of a grid: a vector for each class token and each patch; for another grid those of
     patches are interpolated (Dosovitskiy et al. 2021, section 3.2)."""
 
-    def __init__(self, width: int, grid: tuple[int, int], class_tokens: int = 0, std: float = 0.0):
+    def __init__(
+        self, width: int, grid: tuple[int, int], class_tokens: int = 0, std: float = 0.0, antialias: bool = False
+    ):
         super().__init__()
-        self.grid, self.class_tokens, self.std = grid, class_tokens, std
+        self.grid, self.class_tokens, self.std, self.antialias = grid, class_tokens, std, antialias
         self.table = nn.Parameter(torch.randn(class_tokens + grid[0] * grid[1], width) * (std or 0.02))
 
     def forward(self, x: Tensor, pos: Tensor, grid: tuple[int, int]) -> Tensor:
         if grid == self.grid:
             return x + self.table
-        return x + interpolate_positions(self.table, self.class_tokens, self.grid, grid)
+        return x + interpolate_positions(self.table, self.class_tokens, self.grid, grid, self.antialias)
 
 
 def interpolate_positions(
@@ -47,9 +49,10 @@ class LearnedGridPositionsConfig(PositionConfig):
 
     kind: Literal["grid"] = "grid"
     std: float = Field(0.0, ge=0)  # of the initial vectors; 0: as all weights, 0.02 or little more
+    antialias: bool = False  # in the interpolation, as in DINOv2 with registers
 
     def build_positions(self, width: int) -> Positions:
         raise UserError("positions: 'grid' is for images; texts have learned, sinusoid, rotary and others")
 
     def build_grid_positions(self, width: int, grid: tuple[int, int], class_tokens: int) -> nn.Module:
-        return LearnedGridPositions(width, grid, class_tokens, self.std)
+        return LearnedGridPositions(width, grid, class_tokens, self.std, self.antialias)

@@ -130,7 +130,6 @@ class HfDinov2Config(HfImageConfig):
 class HfDinov2WithRegistersConfig(HfDinov2Config):
     """DINOv2 with register tokens; the interpolation of its positions is antialiased."""
 
-    antialias: ClassVar[bool] = True
     prefix: ClassVar[str] = "dinov2_with_registers"
 
     model_type: Literal["dinov2_with_registers"] = "dinov2_with_registers"  # type: ignore[assignment]
@@ -138,7 +137,8 @@ class HfDinov2WithRegistersConfig(HfDinov2Config):
     num_register_tokens: int = Field(4, gt=0, le=1000)
 
     def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
-        return super().to_settings(task, names) | {"registers": self.num_register_tokens}
+        positions = {"kind": "grid", "antialias": True}
+        return super().to_settings(task, names) | {"registers": self.num_register_tokens, "positions": positions}
 
     @classmethod
     def from_model_config(cls, config: Any, vocab: int) -> Self:

@@ -39,7 +39,6 @@ class ImageConfig(HfConfig):
 
     any_size: ClassVar[bool] = False  # the model reads images of the processor's size, not only of its own
     interpolates: ClassVar[bool] = False  # so it does with interpolated position embeddings
-    antialias: ClassVar[bool] = False  # in that interpolation
 
     def build_name_map(self) -> NameMap:
         """Tensor names that depend on the config; they come before those of the architecture."""

@@ -165,14 +165,14 @@ def build_image_model(
     load_weights(model, named, NO_VOCABULARIES, weights)
     if pixels and (pixels.height, pixels.width) != config.image:
         config = config.replace(image=(pixels.height, pixels.width))
-        model = interpolate_model(model, task_config.build(tokenisers).build(config), hf_config.antialias)
+        model = interpolate_model(model, task_config.build(tokenisers).build(config))
     return ImportedModel(config, model.eval(), task, NO_VOCABULARIES, 0, {}, tokenisers if pixels else None)
 
 
-def interpolate_model(model: Any, resized: Any, antialias: bool) -> Any:
+def interpolate_model(model: Any, resized: Any) -> Any:
     """The same model for images of another size, with interpolated position embeddings."""
     old, new = model.encoder.stem.positions, resized.encoder.stem.positions
-    table = interpolate_positions(old.table.detach(), old.class_tokens, old.grid, new.grid, antialias)
+    table = interpolate_positions(old.table.detach(), old.class_tokens, old.grid, new.grid, old.antialias)
     resized.load_state_dict(model.state_dict() | {"encoder.stem.positions.table": table})
     return resized
 
