@@ -143,9 +143,8 @@ class HfDinov2WithRegistersConfig(HfDinov2Config):
     @classmethod
     def from_model_config(cls, config: Any, vocab: int) -> Self:
         hf_config: Self = super().from_model_config(config, vocab)
-        with_registers: Self = hf_config.replace(
-            num_register_tokens=config.registers or 1
-        )  # none reads back differently
+        registers = config.registers or 1  # none reads back differently
+        with_registers: Self = hf_config.replace(num_register_tokens=registers)
         return with_registers
 
 
