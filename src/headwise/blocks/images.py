@@ -50,7 +50,7 @@ def compute_patch_grid(pixels: Tensor, channels: int, patch: int) -> tuple[int, 
 
 
 class ImageStem(nn.Module):
-    """Image stem: patches, class tokens before them, positions, dropout; outputs a stream on a grid.
+    """Image stem: patches, class tokens and register tokens before them, positions, dropout; a stream on a grid.
 
     Register tokens (Darcet et al. 2024, "Vision Transformers Need Registers") are between the class tokens and the
     patches; they have no positions and no head.
