@@ -48,12 +48,12 @@ def check_transformers(loaded: TrainedModel, folder: Path, what: str, **reader: 
     logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **reader).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder, **reader)
-    rows = loaded.tokenisers.target.rows
+    rows = loaded.tokenisers.target.vocabulary_map
     for prompt in PROMPTS:
         ids = loaded.tokenisers.target.encode(prompt)
         theirs = torch.tensor([tokenizer(prompt).input_ids])
-        assert [rows.order[i] for i in ids] == theirs[0].tolist()
-        apart = (loaded.model(torch.tensor([ids]))[..., list(rows.back)] - model(theirs).logits).abs().max()
+        assert [rows.hf_ids[i] for i in ids] == theirs[0].tolist()
+        apart = (loaded.model(torch.tensor([ids]))[..., list(rows.headwise_ids)] - model(theirs).logits).abs().max()
         output = model.generate(theirs, attention_mask=torch.ones_like(theirs), max_new_tokens=24, do_sample=False)
         text = tokenizer.decode(output[0], skip_special_tokens=True)
         ours = loaded.generate([prompt], max_ratio=0, max_extra=24)[0][0].text

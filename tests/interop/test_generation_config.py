@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BartConfig, BartForConditionalGeneration, GenerationConfig, PreTrainedTokenizerFast
 
 from headwise import UserError, from_hf
@@ -32,6 +32,9 @@ def folder(tmp_path: Path) -> Path:
     vocabulary = {SPECIAL.get(number, f"w{number}"): number for number in range(WORDS)}
     engine = Tokenizer(models.WordLevel(vocabulary, "<unk>"))
     engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    engine.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
     names = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
     PreTrainedTokenizerFast(tokenizer_object=engine, **names).save_pretrained(tmp_path)
     return tmp_path

@@ -28,12 +28,12 @@ def test_logits_and_tokens_are_those_of_transformers(
     rows = imported.vocabularies.source
     ids = torch.randint(4, 280, (2, 9))
     with torch.inference_mode():
-        expected = llama_model(torch.tensor(rows.order)[ids]).logits
-        assert_parity(imported.model(ids)[..., rows.back], expected)
+        expected = llama_model(torch.tensor(rows.hf_ids)[ids]).logits
+        assert_parity(imported.model(ids)[..., rows.headwise_ids], expected)
     tokeniser = imported.tokenisers.source  # type: ignore[union-attr]
     hf_tokeniser = Tokenizer.from_str(json.dumps(engines["gpt2"]))
     for sample in ("the cat sat 12", " naïve\n"):
-        assert [rows.order[i] for i in tokeniser.encode(sample)] == hf_tokeniser.encode(sample).ids
+        assert [rows.hf_ids[i] for i in tokeniser.encode(sample)] == hf_tokeniser.encode(sample).ids
 
 
 def test_a_file_is_imported_as_a_run(

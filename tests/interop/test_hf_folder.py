@@ -174,7 +174,7 @@ def test_what_no_architecture_can_express_is_exported_with_our_own_config(
 @pytest.mark.parametrize("name", NAMES)
 def test_a_fine_tuned_import_is_exported_with_equal_logits(name: str, folders: dict[str, Path], tmp_path: Path) -> None:
     loaded = from_hf(folders[name])
-    model, rows = loaded.model, loaded.tokenisers.target.rows  # type: ignore[attr-defined]
+    model, rows = loaded.model, loaded.tokenisers.target.vocabulary_map  # type: ignore[attr-defined]
     ids = torch.tensor([loaded.tokenisers.target.encode("cats sat, and 12 dogs ran to a mat")])
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.03, weight_decay=0.1)
     for _ in range(3):
@@ -185,8 +185,8 @@ def test_a_fine_tuned_import_is_exported_with_equal_logits(name: str, folders: d
     to_hf(loaded, tmp_path / "out")
     hf_model = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
     with torch.inference_mode():
-        expected = hf_model(torch.tensor(rows.order)[ids]).logits
-        assert (model(ids)[..., list(rows.back)] - expected).abs().max() < 1e-4
+        expected = hf_model(torch.tensor(rows.hf_ids)[ids]).logits
+        assert (model(ids)[..., list(rows.headwise_ids)] - expected).abs().max() < 1e-4
 
 
 def test_shards_are_read_as_one(copy: Path) -> None:
@@ -210,9 +210,9 @@ def test_half_precision_is_read_as_it_is(copy: Path) -> None:
     save_file(tensors, copy / "model.safetensors")
     loaded = from_hf(copy)
     table = loaded.model.decoder.embed.table.weight
-    rows = loaded.tokenisers.target.rows  # type: ignore[attr-defined]
+    rows = loaded.tokenisers.target.vocabulary_map  # type: ignore[attr-defined]
     assert table.dtype == torch.float32
-    assert torch.equal(table[list(rows.back)], tensors["transformer.wte.weight"].float())
+    assert torch.equal(table[list(rows.headwise_ids)], tensors["transformer.wte.weight"].float())
 
 
 def test_a_base_model_without_its_prefix_is_read(copy: Path) -> None:

@@ -9,9 +9,10 @@ from transformers import PreTrainedTokenizerFast
 
 from headwise.errors import UserError
 from headwise.interop.hf.text import TokeniserFiles
+from headwise.interop.hf.tokenizer_config import ResolvedTokenizer
 from headwise.interop.hf.tokenizer_json import add_post_processor, to_tokenizer_json
 from headwise.text import BOS, EOS, PAD, SPECIALS
-from headwise.text.hf import HfTokeniser, Rows
+from headwise.text.hf import HfTokeniser, VocabularyMap
 from headwise.text.normalise import PLAIN, Normaliser
 from headwise.text.subword import Bpe, Unigram
 from headwise.text.tokenisers import Tokenisers
@@ -34,7 +35,7 @@ Engines = dict[str, dict[str, Any]]
 @pytest.fixture(scope="module", params=ROWS)
 def pair(request: pytest.FixtureRequest, engines: Engines) -> tuple[Tokenizer, HfTokeniser]:
     engine = Tokenizer.from_str(json.dumps(engines[request.param]))
-    rows = Rows(engine.get_vocab_size() + 3, **ROWS[request.param])  # tables are often a little longer
+    rows = VocabularyMap(engine.get_vocab_size() + 3, **ROWS[request.param])  # tables are often a little longer
     return engine, HfTokeniser(engines[request.param], rows)
 
 
@@ -43,7 +44,7 @@ def test_ids_are_those_of_transformers(pair: tuple[Tokenizer, HfTokeniser]) -> N
     hf_tokeniser = PreTrainedTokenizerFast(tokenizer_object=engine)
     for text in SAMPLES:
         ids = ours.encode(text)
-        assert [ours.rows.order[i] for i in ids] == hf_tokeniser(text, add_special_tokens=False).input_ids
+        assert [ours.vocabulary_map.hf_ids[i] for i in ids] == hf_tokeniser(text, add_special_tokens=False).input_ids
         assert ours.decode([BOS, *ids, EOS, PAD]) == hf_tokeniser.decode(
             hf_tokeniser(text, add_special_tokens=False).input_ids
         )
@@ -51,17 +52,23 @@ def test_ids_are_those_of_transformers(pair: tuple[Tokenizer, HfTokeniser]) -> N
 
 def test_the_vocabulary_has_one_name_for_each_row(pair: tuple[Tokenizer, HfTokeniser]) -> None:
     _, ours = pair
-    assert ours.size == len(ours.rows.order) == len(set(ours.vocabulary))
+    assert ours.size == len(ours.vocabulary_map.hf_ids) == len(set(ours.vocabulary))
     assert ours.vocabulary[:4] == list(SPECIALS)
-    assert sorted(ours.rows.back) == [i for i in range(ours.size) if i not in ours.rows.spare]
-    assert [ours.rows.order[i] for i in ours.rows.back] == list(range(ours.rows.vocab))
+    assert sorted(ours.vocabulary_map.headwise_ids) == [
+        i for i in range(ours.size) if i not in ours.vocabulary_map.suppressed_ids
+    ]
+    assert [ours.vocabulary_map.hf_ids[i] for i in ours.vocabulary_map.headwise_ids] == list(
+        range(ours.vocabulary_map.vocab)
+    )
 
 
 def test_text_is_never_a_special_token(pair: tuple[Tokenizer, HfTokeniser]) -> None:
     _, ours = pair
     for mark in ("<|endoftext|>", "<s>", "</s>", "[SEP]", "[PAD]", "[MASK]"):
         ids = ours.encode(f"the {mark} cat")
-        assert not {PAD, BOS, EOS} & set(ids) and ours.rows.mask not in [ours.rows.order[i] for i in ids]
+        assert not {PAD, BOS, EOS} & set(ids) and ours.vocabulary_map.mask not in [
+            ours.vocabulary_map.hf_ids[i] for i in ids
+        ]
 
 
 def test_a_run_keeps_the_tokeniser(pair: tuple[Tokenizer, HfTokeniser], tmp_path: Any) -> None:
@@ -73,18 +80,19 @@ def test_a_run_keeps_the_tokeniser(pair: tuple[Tokenizer, HfTokeniser], tmp_path
 
 
 def test_whether_texts_begin_with_bos_is_read_from_the_file(engines: Engines) -> None:
-    actual = {name: HfTokeniser(engine, Rows(400, **ROWS[name])).prepends_bos for name, engine in engines.items()}
+    actual = {
+        name: HfTokeniser(engine, VocabularyMap(400, **ROWS[name])).prepends_bos for name, engine in engines.items()
+    }
     assert actual == {"gpt2": False, "llama": True, "bert": False}
 
 
 def test_pieces_can_be_read_by_people(engines: Engines) -> None:
-    ours = HfTokeniser(engines["gpt2"], Rows(281, **ROWS["gpt2"]))
+    ours = HfTokeniser(engines["gpt2"], VocabularyMap(281, **ROWS["gpt2"]))
     assert ours.tokens([BOS, *ours.encode("a cat")]) == ["<s>", "a", "▁cat"]
 
 
 def test_special_tokens_are_found_by_id_or_by_name(engines: Engines) -> None:
-    names = {"cls_token": "[CLS]", "sep_token": {"content": "[SEP]", "special": True}}
-    texts = TokeniserFiles("", engines["bert"], names)
+    texts = TokeniserFiles("", ResolvedTokenizer(engines["bert"], {"cls_token": "[CLS]", "sep_token": "[SEP]"}))
     assert [texts.find_special_id(role, {}) for role in ("pad", "unk", "cls", "sep", "mask")] == [None, 1, 2, 3, None]
     assert (
         texts.find_special_id("eos", {"eos_token_id": [7, 8]}) == 7
@@ -96,12 +104,12 @@ def test_special_tokens_are_found_by_id_or_by_name(engines: Engines) -> None:
 
 def test_a_vocabulary_beyond_the_table_is_refused(engines: Engines) -> None:
     with pytest.raises(UserError, match="281 tokens, the model's table only 280"):
-        HfTokeniser(engines["gpt2"], Rows(280))
+        HfTokeniser(engines["gpt2"], VocabularyMap(280))
 
 
 def test_special_ids_must_be_in_the_table() -> None:
     with pytest.raises(UserError, match=r"eos 9: .* from 0 to 5"):
-        Rows(6, eos=9)
+        VocabularyMap(6, eos=9)
 
 
 TOKENISERS = [

@@ -9,7 +9,7 @@ import pytest
 from headwise.errors import UserError
 from headwise.interop.hf.marian import order_pieces, read_ids
 from headwise.text import EOS, SPECIALS, UNK
-from headwise.text.hf import Rows
+from headwise.text.hf import VocabularyMap
 from headwise.text.marian import MarianTokeniser
 from headwise.text.normalise import PLAIN
 
@@ -17,8 +17,8 @@ from headwise.text.normalise import PLAIN
 @pytest.fixture(scope="module")
 def tokeniser(pieces: Any) -> MarianTokeniser:
     last = len(pieces.ids) - 1
-    rows = Rows(len(pieces.ids), pad=last, bos=last, eos=0, unk=1)
-    return MarianTokeniser(pieces.model, order_pieces(pieces.ids, rows.order))
+    rows = VocabularyMap(len(pieces.ids), pad=last, bos=last, eos=0, unk=1)
+    return MarianTokeniser(pieces.model, order_pieces(pieces.ids, rows.hf_ids))
 
 
 def test_texts_come_back(tokeniser: MarianTokeniser) -> None:

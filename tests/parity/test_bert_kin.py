@@ -72,7 +72,7 @@ def save_folder(model: Any, folder: Path) -> Path:
 
 def inputs(imported: ImportedModel, types: bool) -> dict[str, Tensor]:
     """What they read where we read IDS: the mark in front written out, masks and types made by hand."""
-    order = torch.tensor(imported.vocabularies.source.order)
+    order = torch.tensor(imported.vocabularies.source.hf_ids)
     ids = torch.nn.functional.pad(IDS, (1, 0), value=1)
     second = torch.zeros_like(ids)
     second[0, 6:], second[1, 5:] = 1, 1
@@ -86,7 +86,7 @@ def outputs(imported: ImportedModel, model: Any, **hf_inputs: Tensor) -> tuple[T
     states = actual.hidden_states[-1]
     if imported.task == "masked":
         logits = actual.prediction_logits if hasattr(actual, "prediction_logits") else actual.logits
-        return logits[:, 1:][..., list(imported.vocabularies.source.order)], states
+        return logits[:, 1:][..., list(imported.vocabularies.source.hf_ids)], states
     if imported.task == "answer":
         return torch.stack((actual.start_logits, actual.end_logits), -1)[:, 1:], states
     if imported.task == "encode":
@@ -137,7 +137,7 @@ def test_next_sentence_predictions_are_equal(tmp_path: Path) -> None:
         imported = read_folder(save_folder(model, tmp_path / kind))
         expected = getattr(model(**inputs(imported, True)), field)
         stream = imported.model.encoder(IDS, Context())
-        assert_parity(imported.model.order(stream), expected)
+        assert_parity(imported.model.next_sentence_head(stream), expected)
 
 
 @torch.inference_mode()
@@ -156,7 +156,7 @@ def test_other_forms_of_the_same_models(tmp_path: Path) -> None:
         if settings.get("type_vocab_size") == 1:
             expected = model(**inputs(imported, False)).logits[0, 1:]
             actual = imported.model(IDS)[0]
-            assert_parity(actual, expected[:, list(imported.vocabularies.source.order)])
+            assert_parity(actual, expected[:, list(imported.vocabularies.source.hf_ids)])
         else:
             compare(imported, model)
 

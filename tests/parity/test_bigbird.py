@@ -55,7 +55,7 @@ def texts(length: int) -> Tensor:
 def compare(imported: ImportedModel, model: Any, length: int) -> None:
     ids = texts(length)
     opened = torch.nn.functional.pad(ids, (1, 0), value=1)
-    real, order = opened != PAD, torch.tensor(imported.vocabularies.source.order)
+    real, order = opened != PAD, torch.tensor(imported.vocabularies.source.hf_ids)
     types = torch.zeros_like(opened)
     types[1, -9:] = 1  # behind its end, where nobody looks
     actual = model(order[opened], attention_mask=real.long(), token_type_ids=types, output_hidden_states=True)
@@ -113,7 +113,7 @@ def test_with_the_random_blocks_of_training(tmp_path: Path) -> None:
     for layer in imported.model.encoder.stack.layers:
         layer.parts[0].graph = Given(block, 1, 2, like_transformers=True)
     ids = torch.randint(4, len(VOCAB), (2, length - 1), generator=torch.Generator().manual_seed(1))
-    opened = torch.tensor(imported.vocabularies.source.order)[torch.nn.functional.pad(ids, (1, 0), value=1)]
+    opened = torch.tensor(imported.vocabularies.source.hf_ids)[torch.nn.functional.pad(ids, (1, 0), value=1)]
     known = np.random.get_state()
     actual = model.train()(opened).last_hidden_state
     states = imported.model.train().encoder(ids, Context()).x

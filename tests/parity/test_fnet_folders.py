@@ -50,7 +50,7 @@ def inputs(imported: ImportedModel) -> dict[str, Tensor]:
     ids = torch.nn.functional.pad(IDS, (1, 0), value=1)
     second = torch.zeros_like(ids)
     second[0, 6:], second[1, 5:] = 1, 1
-    return {"input_ids": torch.tensor(imported.vocabularies.source.order)[ids], "token_type_ids": second}
+    return {"input_ids": torch.tensor(imported.vocabularies.source.hf_ids)[ids], "token_type_ids": second}
 
 
 def outputs(imported: ImportedModel, model: Any) -> tuple[Tensor, Tensor]:
@@ -59,7 +59,7 @@ def outputs(imported: ImportedModel, model: Any) -> tuple[Tensor, Tensor]:
     states = actual.hidden_states[-1]
     if imported.task == "masked":
         logits = actual.prediction_logits if hasattr(actual, "prediction_logits") else actual.logits
-        return logits[:, 1:][..., list(imported.vocabularies.source.order)], states
+        return logits[:, 1:][..., list(imported.vocabularies.source.hf_ids)], states
     if imported.task == "answer":
         return torch.stack((actual.start_logits, actual.end_logits), -1)[:, 1:], states
     if imported.task == "encode":
@@ -95,7 +95,7 @@ def test_next_sentence_predictions_are_equal(tmp_path: Path) -> None:
     model = build_hf_model("FNetForPreTraining")
     imported = read_folder(save_folder(model, tmp_path))
     expected = model(**inputs(imported)).seq_relationship_logits
-    actual = imported.model.order(imported.model.encoder(IDS, Context()))
+    actual = imported.model.next_sentence_head(imported.model.encoder(IDS, Context()))
     assert_parity(actual, expected)
 
 
@@ -105,7 +105,7 @@ def test_a_padded_text_has_the_outputs_of_the_text_alone(tmp_path: Path) -> None
     model = build_hf_model("FNetForMaskedLM")
     imported = read_folder(save_folder(model, tmp_path))
     ids = torch.cat((IDS, torch.tensor([[5, 6, 7, EOS, PAD, PAD, PAD, PAD, PAD]])))
-    order = list(imported.vocabularies.source.order)
+    order = list(imported.vocabularies.source.hf_ids)
     alone = model(torch.tensor(order)[torch.tensor([[1, 5, 6, 7, EOS]])]).logits[0, 1:][:, order]
     assert_parity(imported.model(ids)[2, :4], alone)
 

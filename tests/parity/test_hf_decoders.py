@@ -107,12 +107,12 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def order_ids(imported: ImportedModel) -> torch.Tensor:
-    return torch.tensor(imported.vocabularies.source.order)
+    return torch.tensor(imported.vocabularies.source.hf_ids)
 
 
 def list_real_ids(imported: ImportedModel) -> list[int]:
     """Our ids that have a row of their own."""
-    return sorted(imported.vocabularies.source.back)
+    return sorted(imported.vocabularies.source.headwise_ids)
 
 
 IDS = torch.randint(4, VOCAB, (3, 9), generator=torch.Generator().manual_seed(0))
@@ -174,7 +174,7 @@ def test_absent_special_tokens_have_no_probability(pair: tuple[Any, ImportedMode
     expected = model(order_ids(imported)[IDS]).logits.log_softmax(-1)[..., order_ids(imported)[real_ids]]
     actual = imported.model(IDS).log_softmax(-1)
     assert_parity(actual[..., real_ids], expected)
-    spare = list(imported.vocabularies.source.spare)
+    spare = list(imported.vocabularies.source.suppressed_ids)
     assert not actual[..., spare].exp().any()
 
 

@@ -55,9 +55,9 @@ def write_classifier(kind: str, folder: Path, **settings: Any) -> Path:
 
 
 def run_pipeline(folder: Path) -> list[dict[str, float]]:
-    """What their pipeline gives, with the marks that this tokeniser does not add by itself."""
+    """The scores of the pipeline of transformers."""
     pipe = transformers.pipeline("text-classification", model=str(folder), tokenizer=str(folder))
-    return [{each["label"]: each["score"] for each in pipe(f"[CLS] {text} [SEP]", top_k=None)} for text in TEXTS]
+    return [{each["label"]: each["score"] for each in pipe(text, top_k=None)} for text in TEXTS]
 
 
 def run_headwise(loaded: headwise.Loaded) -> list[dict[str, float]]:

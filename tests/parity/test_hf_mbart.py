@@ -17,6 +17,7 @@ from headwise import UserError
 from headwise.blocks.stream import Context
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
+from headwise.experiment.convert import from_hf, to_hf
 from headwise.interop.hf.read import ImportedModel, read_folder
 from headwise.interop.hf.write import write_folder
 from headwise.models.bart import BartConfig
@@ -59,7 +60,7 @@ def build_hf_model(kind: str, spread: float = 0.1, **settings: Any) -> Any:
 
 
 def order_ids(imported: ImportedModel) -> Tensor:
-    return torch.tensor(imported.vocabularies.source.order)
+    return torch.tensor(imported.vocabularies.source.hf_ids)
 
 
 def compare(imported: ImportedModel, model: Any) -> None:
@@ -68,7 +69,7 @@ def compare(imported: ImportedModel, model: Any) -> None:
         input_ids=order[SOURCE].clamp(min=0), attention_mask=keep, decoder_input_ids=order[TARGET].clamp(min=0)
     )
     actual = imported.model(SOURCE, TARGET)
-    real = [number for number in range(actual.shape[-1]) if number not in imported.vocabularies.target.spare]
+    real = [number for number in range(actual.shape[-1]) if number not in imported.vocabularies.target.suppressed_ids]
     assert_parity(actual[..., real], expected.logits[..., order[real]])
     stream = imported.model.encoder(SOURCE, Context())
     assert_parity(stream.x[stream.keep], expected.encoder_last_hidden_state[stream.keep])
@@ -81,7 +82,7 @@ def test_outputs_are_equal_both_ways(kind: str, settings: dict[str, Any], tmp_pa
     model.save_pretrained(tmp_path / "in")
     imported = read_folder(tmp_path / "in")
     start = settings.get("decoder_start_token_id", 0)
-    assert imported.vocabularies.source.order[BOS] == start
+    assert imported.vocabularies.source.hf_ids[BOS] == start
     compare(imported, model)
     write_folder(imported.model, imported.config, "transduce", None, tmp_path / "out", imported.vocabularies.source)
     again = type(model).from_pretrained(tmp_path / "out").eval()
@@ -98,7 +99,7 @@ def test_outputs_are_those_of_generate(kind: str, settings: dict[str, Any], beam
     model = build_hf_model(kind, spread=0.4, **settings)
     model.save_pretrained(tmp_path)
     imported = read_folder(tmp_path)
-    order, back = order_ids(imported), imported.vocabularies.source.back
+    order, back = order_ids(imported), imported.vocabularies.source.headwise_ids
     language = settings.get("forced_bos_token_id")
     forced = {} if language is None else {"forced_bos_token_id": back[language]}
     config = DecodeConfig(
@@ -172,27 +173,57 @@ def save_with_tokenizer(model: Any, folder: Path, template: str) -> Any:
     return tokenizer
 
 
+@pytest.mark.parametrize("template", ["en_XX $A </s>", "$A </s> en_XX"])
 @torch.inference_mode()
-def test_texts_begin_with_the_language_of_the_source(tmp_path: Path) -> None:
-    """As in mBART-50; the run that is imported and exported again has it, too."""
+def test_texts_have_the_language_of_the_source(template: str, tmp_path: Path) -> None:
+    """Before the text, as in mBART-50, or after its EOS, as in mBART-25; also in the folder that is exported again."""
     model = build_hf_model("MBart", decoder_start_token_id=2)
-    tokenizer = save_with_tokenizer(model, tmp_path / "in", "en_XX $A </s>")
+    tokenizer = save_with_tokenizer(model, tmp_path / "in", template)
     for folder in (tmp_path / "in", tmp_path / "out"):
         imported = read_folder(folder)
         assert imported.tokenisers is not None
         batch = tokenizer(["w5 w9 w7", "w6"], return_tensors="pt", padding=True)
-        assert tokenizer.convert_ids_to_tokens(batch.input_ids[0]) == ["en_XX", "w5", "w9", "w7", "</s>"]
+        assert tokenizer.convert_ids_to_tokens(batch.input_ids[0]) == template.replace("$A", "w5 w9 w7").split()
         expected = model.get_encoder()(batch.input_ids, attention_mask=batch.attention_mask).last_hidden_state
         texts = [[*imported.tokenisers.source.encode(text), EOS] for text in ("w5 w9 w7", "w6")]
         rows = torch.tensor([texts[0], [*texts[1], PAD, PAD]])
-        actual = imported.model.encoder(rows, Context()).x
+        stream = imported.model.encoder(rows, Context())
         keep = batch.attention_mask.bool()
-        assert_parity(actual[keep], expected[keep])
+        assert stream.keep is not None and torch.equal(stream.keep, keep)
+        assert_parity(stream.x[keep], expected[keep])
         if folder.name == "in":
             write_folder(imported.model, imported.config, "transduce", imported.tokenisers, tmp_path / "out")
 
 
-def test_a_language_after_the_text_is_refused(tmp_path: Path) -> None:
-    save_with_tokenizer(build_hf_model("MBart", decoder_start_token_id=36), tmp_path, "$A </s> en_XX")
-    with pytest.raises(UserError, match="post_processor: only a language before a text"):
+@pytest.mark.parametrize("template", ["$A", "en_XX $A </s> en_XX", "</s> $A en_XX"])
+def test_other_places_of_the_language_are_refused(template: str, tmp_path: Path) -> None:
+    save_with_tokenizer(build_hf_model("MBart", decoder_start_token_id=36), tmp_path, template)
+    with pytest.raises(UserError, match="post_processor: a text must have EOS after it, and one language"):
         read_folder(tmp_path)
+
+
+def translate_with_transformers(folder: Path, texts: list[str]) -> list[str]:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.MBartForConditionalGeneration.from_pretrained(folder).eval()
+    batches = [tokenizer(text, return_tensors="pt", return_token_type_ids=False) for text in texts]
+    outputs = [model.generate(**batch)[0] for batch in batches]
+    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    skipped = special - {tokenizer.unk_token_id}  # which Headwise shows
+    return [tokenizer.decode([number for number in ids.tolist() if number not in skipped]) for ids in outputs]
+
+
+@pytest.mark.parametrize("template", ["en_XX $A </s>", "$A </s> en_XX"])
+def test_the_target_language_is_that_of_generation_config(template: str, tmp_path: Path) -> None:
+    """Both ways: a folder that is imported and exported again translates into the same language."""
+    save_with_tokenizer(build_hf_model("MBart", 0.4, decoder_start_token_id=2), tmp_path / "in", template)
+    transformers.GenerationConfig(
+        forced_bos_token_id=36, forced_eos_token_id=2, decoder_start_token_id=2, eos_token_id=2, pad_token_id=1,
+        bos_token_id=0, max_new_tokens=9, num_beams=2, no_repeat_ngram_size=2, suppress_tokens=[7], length_penalty=2.0,
+    ).save_pretrained(tmp_path / "in")  # fmt: skip
+    texts = ["w5 w9 w7", "w6", "w8 w8 w10"]
+    expected = translate_with_transformers(tmp_path / "in", texts)
+    loaded = from_hf(tmp_path / "in")
+    assert loaded.translate(texts) == expected and all(text.startswith("de_DE ") for text in expected)
+    to_hf(loaded, tmp_path / "out")
+    assert translate_with_transformers(tmp_path / "out", texts) == expected
+    assert from_hf(tmp_path / "out").experiment.decode == loaded.experiment.decode

@@ -45,11 +45,11 @@ def build_hf_model(name: str, **settings: Any) -> Any:
 
 
 def compare(imported: ImportedModel, model: Any) -> None:
-    order = torch.tensor(imported.vocabularies.source.order).clamp(min=0)
+    order = torch.tensor(imported.vocabularies.source.hf_ids).clamp(min=0)
     expected = model(inputs=order[IDS], attention_mask=(IDS != PAD).long()).logits
     actual = imported.model(IDS)
     if imported.task == "masked":
-        real = sorted(imported.vocabularies.source.back)
+        real = sorted(imported.vocabularies.source.headwise_ids)
         expected, actual = expected[:, : IDS.shape[1]][..., order[real]], actual[..., real]
     else:
         actual = actual[:, -3:]
@@ -61,7 +61,7 @@ def compare(imported: ImportedModel, model: Any) -> None:
 @torch.inference_mode()
 def test_outputs_are_equal_both_ways(name: str, settings: dict[str, Any], tmp_path: Path) -> None:
     model = build_hf_model(name, **settings)
-    save(model, tmp_path / "in", {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4})
+    save(model, tmp_path / "in", {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}, opens=False)
     imported = read_folder(tmp_path / "in")
     compare(imported, model)
     write_folder(imported.model, imported.config, imported.task, imported.tokenisers, tmp_path / "out")

@@ -48,11 +48,11 @@ def build_hf_model(spread: float = 0.1, **settings: Any) -> Any:
 
 
 def compare(imported: ImportedModel, model: Any) -> None:
-    order = torch.tensor(imported.vocabularies.source.order).clamp(min=0)
+    order = torch.tensor(imported.vocabularies.source.hf_ids).clamp(min=0)
     keep = (SOURCE != PAD).long()
     expected = model(input_ids=order[SOURCE], attention_mask=keep, decoder_input_ids=order[TARGET])
     actual = imported.model(SOURCE, TARGET)
-    real = [number for number in range(actual.shape[-1]) if number not in imported.vocabularies.target.spare]
+    real = [number for number in range(actual.shape[-1]) if number not in imported.vocabularies.target.suppressed_ids]
     assert_parity(actual[..., real], expected.logits[..., order[real]])
     stream = imported.model.encoder(SOURCE, Context())
     assert_parity(stream.x[stream.keep], expected.encoder_last_hidden_state[stream.keep])
@@ -77,7 +77,7 @@ def test_outputs_are_those_of_generate(tmp_path: Path) -> None:
     model = build_hf_model(spread=0.4, **FORMS[0])
     model.save_pretrained(tmp_path)
     imported = read_folder(tmp_path)
-    order = torch.tensor(imported.vocabularies.source.order)
+    order = torch.tensor(imported.vocabularies.source.hf_ids)
     config = DecodeConfig(convention="generate", max_ratio=0, max_extra=10, max_length=10)
     sources = [[5, 6, 7, 8], [9, 20], [12, 13, 21, 8, 19, 4], [17]]
     end = int(order[EOS])
@@ -95,7 +95,7 @@ def test_an_encoder_alone_reads(tmp_path: Path) -> None:
     model = transformers.SwitchTransformersEncoderModel(config).eval()
     model.save_pretrained(tmp_path)
     imported = read_folder(tmp_path)
-    order = torch.tensor(imported.vocabularies.source.order).clamp(min=0)
+    order = torch.tensor(imported.vocabularies.source.hf_ids).clamp(min=0)
     expected = model(order[SOURCE], attention_mask=(SOURCE != PAD).long()).last_hidden_state
     stream = imported.model.encoder(SOURCE, Context())
     assert_parity(stream.x[stream.keep], expected[stream.keep])

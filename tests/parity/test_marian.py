@@ -18,7 +18,7 @@ from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.transformer import TransformerConfig
 from headwise.testing import assert_parity
 from headwise.text import BOS, EOS, PAD
-from headwise.text.hf import Rows
+from headwise.text.hf import VocabularyMap
 
 logging.disable_progress_bar()
 VOCAB = 41
@@ -40,8 +40,8 @@ def marian(**settings: Any) -> MarianMTModel:
     return model
 
 
-def rows(vocab: int = VOCAB, start: int = VOCAB - 1) -> Rows:
-    return Rows(vocab, pad=VOCAB - 1, bos=start, eos=0)
+def rows(vocab: int = VOCAB, start: int = VOCAB - 1) -> VocabularyMap:
+    return VocabularyMap(vocab, pad=VOCAB - 1, bos=start, eos=0)
 
 
 def logits(model: MarianMTModel, source: torch.Tensor, target: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
@@ -70,10 +70,10 @@ def test_logits_are_equal_both_ways(settings: dict[str, Any], tmp_path: Path) ->
     start = hf_model.config.decoder_start_token_id
     source, target = rows(start=start), rows(hf_model.config.decoder_vocab_size, start)
     keep = SOURCE != PAD
-    expected = logits(hf_model, torch.tensor(source.order)[SOURCE], torch.tensor(target.order)[TARGET], keep)
-    expected = expected[..., target.order]
+    expected = logits(hf_model, torch.tensor(source.hf_ids)[SOURCE], torch.tensor(target.hf_ids)[TARGET], keep)
+    expected = expected[..., target.hf_ids]
     actual = ours(SOURCE, TARGET)
-    real = sorted(target.back)
+    real = sorted(target.headwise_ids)
     assert imported.vocabularies == (source, target) and imported.tokenisers is None
     assert_parity(actual[..., real], expected[..., real])
     assert_parity(actual.log_softmax(-1)[..., real], expected[..., real].log_softmax(-1))
@@ -91,7 +91,7 @@ def test_encoder_states_are_equal(tmp_path: Path) -> None:
     hf_model.save_pretrained(tmp_path / "in")
     ours = read_folder(tmp_path / "in").model
     keep = SOURCE != PAD
-    expected = hf_model.get_encoder()(torch.tensor(rows().order)[SOURCE], attention_mask=keep.long()).last_hidden_state
+    expected = hf_model.get_encoder()(torch.tensor(rows().hf_ids)[SOURCE], attention_mask=keep.long()).last_hidden_state
     actual = ours.encoder(SOURCE, Context()).x
     assert_parity(actual[keep], expected[keep])
 
@@ -131,7 +131,7 @@ def test_outputs_are_those_of_generate(pair: tuple[MarianMTModel, EncoderDecoder
     hf_model, ours = pair
     sources = [[5, 6, 7, 8], [9, 40], [12, 33, 21, 8, 19, 4], [30], [17, 18, 19]]
     config = DecodeConfig(beams=beams, length_penalty=0, max_ratio=0, max_extra=12)
-    order = torch.tensor(rows().order)
+    order = torch.tensor(rows().hf_ids)
     for source, actual in zip(sources, decode(ours, sources, config), strict=True):
         ids = order[torch.tensor([[*source, EOS]])]
         expected = hf_model.generate(

@@ -173,7 +173,7 @@ def test_blocks_of_long_texts_have_equal_outputs(name: str, tmp_path: Path) -> N
     ids = torch.randint(UNK + 1, 20, (3, 131), generator=torch.Generator().manual_seed(0))
     ids[1, 60:], ids[2, 3:] = PAD, PAD
     read = torch.nn.functional.pad(ids, (1, 0), value=BOS)
-    order = torch.tensor(imported.vocabularies.source.order)
+    order = torch.tensor(imported.vocabularies.source.hf_ids)
     expected = model(input_ids=order[read], attention_mask=(read != PAD).long()).logits
     actual = imported.model(ids)[..., UNK + 1 :]
     if imported.task == "tag":

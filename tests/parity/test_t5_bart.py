@@ -61,7 +61,7 @@ def build_hf_model(kind: str, spread: float = 0.1, **settings: Any) -> Any:
 
 def logits(imported: ImportedModel, model: Any) -> tuple[Tensor, Tensor]:
     """Hugging Face logits by Headwise ids, with the special tokens that our model adds; and the encoder's states."""
-    order = torch.tensor(imported.vocabularies.source.order)
+    order = torch.tensor(imported.vocabularies.source.hf_ids)
     bart = imported.config.kind == "bart"
     source = torch.nn.functional.pad(SOURCE, (1, 0), value=BOS) if bart else SOURCE
     target = torch.nn.functional.pad(TARGET, (1, 0), value=EOS) if bart else TARGET
@@ -74,7 +74,7 @@ def logits(imported: ImportedModel, model: Any) -> tuple[Tensor, Tensor]:
 def compare(imported: ImportedModel, model: Any) -> None:
     expected, states = logits(imported, model)
     actual = imported.model(SOURCE, TARGET)
-    real = [number for number in range(actual.shape[-1]) if number not in imported.vocabularies.target.spare]
+    real = [number for number in range(actual.shape[-1]) if number not in imported.vocabularies.target.suppressed_ids]
     assert_parity(actual[..., real], expected[..., real])
     assert_parity(actual.log_softmax(-1)[..., real], expected[..., real].log_softmax(-1))
     stream = imported.model.encoder(SOURCE, Context())
@@ -140,7 +140,7 @@ def test_an_encoder_of_t5_alone_reads(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     imported = read_folder(tmp_path)
     assert imported.task == "encode"
-    order = torch.tensor(imported.vocabularies.source.order)
+    order = torch.tensor(imported.vocabularies.source.hf_ids)
     expected = model(order[SOURCE].clamp(min=0), attention_mask=(SOURCE != PAD).long()).last_hidden_state
     stream = imported.model.encoder(SOURCE, Context())
     assert_parity(stream.x[stream.keep], expected[stream.keep])
@@ -165,7 +165,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @torch.inference_mode()
 def test_outputs_are_those_of_generate(pair: tuple[Any, ImportedModel], beams: int) -> None:
     model, imported = pair
-    bart, order = imported.config.kind == "bart", torch.tensor(imported.vocabularies.source.order)
+    bart, order = imported.config.kind == "bart", torch.tensor(imported.vocabularies.source.hf_ids)
     sources = [[5, 6, 7, 8], [9, 20], [12, 13, 21, 8, 19, 4], [17], [17, 18, 19]]
     config = DecodeConfig(beams=beams, length_penalty=0, max_ratio=0, max_extra=18)
     end, banned = int(order[EOS]), [[int(order[PAD])], *([[int(order[BOS])]] if bart else [])]

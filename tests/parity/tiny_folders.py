@@ -141,9 +141,9 @@ def logits(imported: ImportedModel, model: Any) -> tuple[Tensor, Tensor]:
         images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
         actual, expected = imported.model(images), model(images).logits
         return getattr(actual, "logits", actual), expected
-    order = torch.tensor(imported.vocabularies.source.order).clamp(min=0)
+    order = torch.tensor(imported.vocabularies.source.hf_ids).clamp(min=0)
     ids = torch.tensor([[5, 6, 7, 8, 9, 10], [11, 5, 12, 13, 14, 15]])
-    real = [number for number in range(len(order)) if number not in imported.vocabularies.target.spare]
+    real = [number for number in range(len(order)) if number not in imported.vocabularies.target.suppressed_ids]
     if imported.task == "transduce":
         source, target = (torch.nn.functional.pad(ids, pad, value=mark) for pad, mark in (((0, 1), EOS), ((1, 0), BOS)))
         actual = imported.model(source, target)
@@ -154,7 +154,7 @@ def logits(imported: ImportedModel, model: Any) -> tuple[Tensor, Tensor]:
             )
         expected = model(input_ids=order[source], decoder_input_ids=order[target]).logits[:, -actual.shape[1] :]
     elif imported.task == "masked":
-        actual, opens = imported.model(ids), imported.model.encoder.opening is not None
+        actual, opens = imported.model(ids), imported.model.encoder.prefix_id is not None
         theirs = model(input_ids=order[torch.nn.functional.pad(ids, (1, 0), value=BOS) if opens else ids])
         expected = getattr(theirs, "prediction_logits", getattr(theirs, "logits", None))
         expected = expected[:, opens : opens + ids.shape[1]]  # a Perceiver's are those of all positions

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import transformers
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 WORDS = 24
 
@@ -28,12 +28,17 @@ def build_noisy_model(name: str, config: Any) -> Any:
     return model
 
 
-def save(model: Any, folder: Path, special_ids: Mapping[str, int]) -> Path:
-    """A folder as `transformers` writes it."""
+def save(model: Any, folder: Path, special_ids: Mapping[str, int], opens: bool = True) -> Path:
+    """A folder as `transformers` writes it, with [SEP] after texts and, with `opens`, [CLS] before them."""
     words = vocabulary(special_ids)
     model.save_pretrained(folder)
     engine = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, words[special_ids["unk"]]))
     engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    engine.post_processor = processors.TemplateProcessing(
+        single=f"{'[CLS] ' * opens}$A [SEP]",
+        pair=f"{'[CLS] ' * opens}$A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(words[special_ids[name]], special_ids[name]) for name in ("cls", "sep")],
+    )
     named = {f"{mark}_token": words[number] for mark, number in special_ids.items()}
     transformers.PreTrainedTokenizerFast(tokenizer_object=engine, **named).save_pretrained(folder)
     return folder

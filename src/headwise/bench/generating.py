@@ -60,10 +60,10 @@ def to_hf_weights(model: LanguageModel) -> dict[str, torch.Tensor]:
     """Our weights under the names of Hugging Face."""
     from headwise.interop.hf.gpt import GPT2
     from headwise.interop.hf.weights import Vocabularies, build_state_dict
-    from headwise.text.hf import Rows
+    from headwise.text.hf import VocabularyMap
 
-    rows = Rows(model.vocab, PAD, BOS, EOS, UNK)
-    weights = build_state_dict(model, GPT2, Vocabularies(rows, rows))
+    vocabulary_map = VocabularyMap(model.vocab, PAD, BOS, EOS, UNK)
+    weights = build_state_dict(model, GPT2, Vocabularies(vocabulary_map, vocabulary_map))
     return weights | {"lm_head.weight": weights["transformer.wte.weight"]}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from headwise.decode.config import DecodeConfig
 from headwise.errors import UserError
 
 # Keys of equal meaning and, unless a second name is given, of equal name.
@@ -76,6 +77,32 @@ def from_generation_config(values: Mapping[str, Any], to_our_id: Callable[[int],
     if isinstance(ends, list) and len(ends) > 1:  # the first is the EOS of the model itself
         settings["eos_token_ids"] = map_ids(ends[1:], to_our_id)
     return settings
+
+
+def to_generation_config(config: DecodeConfig, to_hf_id: Callable[[int], int] = int) -> dict[str, Any]:
+    """The keys of a generation config with which `generate` searches as a `[decode]` of its convention does; empty for
+    the convention of Headwise, which it does not have. `to_hf_id` maps token ids to those of the folder.
+
+        >>> to_generation_config(DecodeConfig(convention="generate", beams=4, max_ratio=0, max_extra=9, max_length=9))
+        {'num_beams': 4, 'length_penalty': 0.6, 'early_stopping': 'never', 'max_new_tokens': 9}
+    """
+    if config.convention != "generate":
+        return {}
+    defaults = {ours: type(config).model_fields[ours].default for ours in (*NUMBERS.values(), *TOKENS, *SAMPLING)}
+    always = ("length_penalty", "early_stopping")
+    data = {
+        theirs: getattr(config, ours)
+        for theirs, ours in NUMBERS.items()
+        if ours in always or getattr(config, ours) != defaults[ours]
+    }
+    data |= {key: map_ids(getattr(config, key), to_hf_id) for key in TOKENS if getattr(config, key) != defaults[key]}
+    if config.search == "sample":
+        data |= {"do_sample": True, **{key: getattr(config, key) for key in SAMPLING if key != "min_p" or config.min_p}}
+    if config.max_ratio == 0:
+        data["max_new_tokens"] = min(config.max_extra, config.max_length)
+    if config.min_length:
+        data["min_new_tokens"] = config.min_length
+    return data | ({"stop_strings": list(config.stop)} if config.stop else {})
 
 
 def check_keys(given: Mapping[str, Any]) -> None:

@@ -104,7 +104,16 @@ def to_hf(loaded: TrainedModel, folder: Path | str, layout: Layout = "auto") -> 
     function = getattr(loaded.task.config, "function", "")
     config, kind = loaded.experiment.model, loaded.task.kind
     try:
-        write_folder(loaded.model, config, kind, loaded.tokenisers, folder, function=function, layout=layout)
+        write_folder(
+            loaded.model,
+            config,
+            kind,
+            loaded.tokenisers,
+            folder,
+            function=function,
+            decode=loaded.experiment.decode,
+            layout=layout,
+        )
     except InexpressibleError as error:
         if layout == "timm":
             raise

@@ -24,6 +24,7 @@ from headwise.interop.hf import load_architecture
 from headwise.interop.hf.files import LazyStateDict
 from headwise.interop.hf.read import ImportedModel, build_text_model
 from headwise.interop.hf.text import TokeniserFiles
+from headwise.interop.hf.tokenizer_config import ResolvedTokenizer
 
 HF_NAMES = {  # pattern of GGUF modules -> Hugging Face module
     r"token_embd": "model.embed_tokens",
@@ -48,7 +49,7 @@ def read_gguf(path: Path) -> ImportedModel:
     config = build_config_json(file)
     check_shapes(file, config)
     weights = LazyStateDict(str(path), {to_hf_name(name): partial(load_weight, file, name) for name in file.tensors})
-    files = TokeniserFiles(str(path), build_tokenizer_json(file), {})
+    files = TokeniserFiles(str(path), ResolvedTokenizer(build_tokenizer_json(file), {}))
     return build_text_model(load_architecture("llama"), config, weights, files, str(path))
 
 

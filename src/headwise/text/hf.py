@@ -1,8 +1,9 @@
-"""Hugging Face tokenizers: `tokenizer.json` as a `Tokeniser`, and the map between its ids and ours."""
+"""Hugging Face tokenizers: `tokenizer.json` as a `Tokeniser`, and the map between Headwise and Hugging Face ids."""
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -17,21 +18,28 @@ from headwise.text.normalise import PLAIN, Normaliser
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-NO_ROW = -1  # the row of a special token that the other model does not have
+NO_HF_ID = -1  # of a special token that the Hugging Face vocabulary does not have
+# `clean_up_tokenization_spaces` of transformers
+CLEANED_UP = {
+    " .": ".", " ?": "?", " !": "!", " ,": ",", " ' ": "'", " n't": "n't", " 'm": "'m", " 's": "'s", " 've": "'ve",
+    " 're": "'re",
+}  # fmt: skip
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Rows:
-    """The map from our ids to the rows of another model's embedding table: PAD, BOS, EOS, UNK, then the other tokens in
-    their order, the mask token last. The fields are the rows of the special tokens.
+class VocabularyMap:
+    """The map between Headwise ids and Hugging Face ids, the rows of an embedding table: PAD, BOS, EOS, UNK, then the
+    other tokens in their order, the mask token last. The fields are the Hugging Face ids of the special tokens.
 
-    Where several of our special tokens are one row (GPT-2 starts and ends texts with the same token), one owns it and
-    the others have copies; a special token without a row has zeros. Both are `spare` ids: read, never generated.
+    Where several of our special tokens have one Hugging Face id (GPT-2 starts and ends texts with the same token), one
+    owns its row and the others have copies; a special token without an id has zeros. Both are `suppressed_ids`: read,
+    never generated.
 
-    >>> rows = Rows(6, pad=5, bos=5, eos=0, unk=1)
-    >>> rows.order, rows.spare, rows.back
+    >>> vocabulary_map = VocabularyMap(6, pad=5, bos=5, eos=0, unk=1)
+    >>> vocabulary_map.hf_ids, vocabulary_map.suppressed_ids, vocabulary_map.headwise_ids
     ((5, 5, 0, 1, 2, 3, 4), (1,), (2, 3, 4, 5, 6, 0))
-    >>> Rows(3, eos=2).order
+    >>> VocabularyMap(3, eos=2).hf_ids
     (-1, -1, 2, -1, 0, 1)
     """
 
@@ -43,74 +51,117 @@ class Rows:
     mask: int | None = None
 
     def __post_init__(self) -> None:
-        specials = {name: row for name, row in asdict(self).items() if name != "vocab" and row is not None}
-        outside = {name: row for name, row in specials.items() if not 0 <= row < self.vocab}
+        specials = {name: number for name, number in asdict(self).items() if name != "vocab" and number is not None}
+        outside = {name: number for name, number in specials.items() if not 0 <= number < self.vocab}
         if outside:
             raise UserError(
-                f"{', '.join(f'{name} {row}' for name, row in outside.items())}: special tokens must be ids from 0 to "
-                f"{self.vocab - 1}; correct config.json"
+                f"{', '.join(f'{name} {number}' for name, number in outside.items())}: special tokens must be ids from "
+                f"0 to {self.vocab - 1}; correct config.json"
             )
 
     @cached_property
     def owners(self) -> dict[int, int]:
-        """Rows of special tokens -> our id that owns each. EOS comes first, so that a model can still end a text."""
+        """Hugging Face ids of special tokens -> the Headwise id that owns the row. EOS comes first, so that a model can
+        still end a text."""
         owners: dict[int, int] = {}
-        for special, row in ((EOS, self.eos), (UNK, self.unk), (PAD, self.pad), (BOS, self.bos)):
-            if row is not None:
-                owners.setdefault(row, special)
+        for special, number in ((EOS, self.eos), (UNK, self.unk), (PAD, self.pad), (BOS, self.bos)):
+            if number is not None:
+                owners.setdefault(number, special)
         return owners
 
     @cached_property
-    def order(self) -> tuple[int, ...]:
-        """Our ids -> rows."""
-        specials = [NO_ROW if row is None else row for row in (self.pad, self.bos, self.eos, self.unk)]
+    def hf_ids(self) -> tuple[int, ...]:
+        """The Hugging Face id of each Headwise id."""
+        specials = [NO_HF_ID if number is None else number for number in (self.pad, self.bos, self.eos, self.unk)]
         last = [self.mask] if self.mask is not None and self.mask not in self.owners else []
-        rest = (row for row in range(self.vocab) if row not in self.owners and row not in last)
+        rest = (number for number in range(self.vocab) if number not in self.owners and number not in last)
         return (*specials, *rest, *last)
 
     @cached_property
-    def spare(self) -> tuple[int, ...]:
-        """Our ids that own no row."""
-        return tuple(special for special in range(len(SPECIALS)) if self.owners.get(self.order[special]) != special)
+    def suppressed_ids(self) -> tuple[int, ...]:
+        """The Headwise ids that own no row."""
+        return tuple(special for special in range(len(SPECIALS)) if self.owners.get(self.hf_ids[special]) != special)
 
     @cached_property
-    def back(self) -> tuple[int, ...]:
-        """Rows -> our ids."""
-        ids = {row: number for number, row in enumerate(self.order) if number not in self.spare}
-        return tuple(ids[row] for row in range(self.vocab))
+    def headwise_ids(self) -> tuple[int, ...]:
+        """The Headwise id of each Hugging Face id."""
+        ids = {hf_id: number for number, hf_id in enumerate(self.hf_ids) if number not in self.suppressed_ids}
+        return tuple(ids[hf_id] for hf_id in range(self.vocab))
 
 
 class HfTokeniser(Tokeniser):
-    """A `tokenizer.json` (WordPiece, BPE, unigram), run by the `tokenizers` library, with our ids.
+    """A `tokenizer.json` (WordPiece, BPE, unigram), run by the `tokenizers` library, with Headwise ids.
 
-    DISCREPANCY: `transformers` parses a "</s>" in a text as the special token; here it is text.
+    A text that spells a special token encodes to it, unless `split_special_tokens`. DISCREPANCY: the padding, BOS, EOS
+    and mask tokens are text here, with a warning; in `transformers` they are tokens.
+    Decoding leaves out special tokens except UNK, as `skip_special_tokens` does; `clean_up` removes spaces before
+    punctuation.
     """
 
     kind = "hf"
 
-    def __init__(self, engine: dict[str, Any], rows: Rows, normalise: Normaliser = PLAIN, masked: bool = False):
-        self.engine, self.rows, self.normalise, self.masked = engine, rows, normalise, masked
+    def __init__(
+        self,
+        engine: dict[str, Any],
+        vocabulary_map: VocabularyMap,
+        normalise: Normaliser = PLAIN,
+        masked: bool = False,
+        clean_up: bool = False,
+        split_special_tokens: bool = False,
+    ):
+        self.engine, self.vocabulary_map, self.normalise, self.masked = engine, vocabulary_map, normalise, masked
+        self.clean_up, self.split_special_tokens = clean_up, split_special_tokens
         size = self.tokenizer.get_vocab_size()
-        if size > rows.vocab:
-            raise UserError(f"has {size} tokens, the model's table only {rows.vocab}; take both from one model")
-        # A text that spells a special token must not encode to its id.
-        self._row_to_id = [UNK if number in (PAD, BOS, EOS) else number for number in rows.back]
+        if size > vocabulary_map.vocab:
+            raise UserError(
+                f"has {size} tokens, the model's table only {vocabulary_map.vocab}; take both from one model"
+            )
+        # A text that spells one of these special tokens must not encode to its id.
+        self._headwise_ids = [UNK if number in (PAD, BOS, EOS) else number for number in vocabulary_map.headwise_ids]
         names = {number: piece for piece, number in self.tokenizer.get_vocab().items() if piece not in SPECIALS}
-        words = rows.order[len(SPECIALS) : -1 if masked else None]  # the masked LM task adds the mask token itself
-        self.vocabulary = [*SPECIALS, *(names.get(row, f"<{row}>") for row in words)]
+        # the masked LM task adds the mask token itself
+        words = vocabulary_map.hf_ids[len(SPECIALS) : -1 if masked else None]
+        self.vocabulary = [*SPECIALS, *(names.get(number, f"<{number}>") for number in words)]
+        self._warned: set[str] = set()
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
         from tokenizers import Tokenizer
 
         try:
-            tokenizer = Tokenizer.from_str(json.dumps(self.engine))
+            tokenizer = Tokenizer.from_str(json.dumps({**self.engine, "added_tokens": self._list_added_tokens()}))
         except Exception as error:  # the tokenizers library raises bare Exception
             raise UserError(f"cannot be read ({error}); fetch it again") from None
         tokenizer.encode_special_tokens = True
         tokenizer.no_truncation()
         tokenizer.no_padding()
         return tokenizer
+
+    def _list_added_tokens(self) -> list[dict[str, Any]]:
+        """The added tokens of the engine; those that a text may spell are not special to it, so that it finds them."""
+        added_tokens: list[dict[str, Any]] = self.engine.get("added_tokens") or []
+        if self.split_special_tokens:
+            return added_tokens
+        return [{**token, "special": token["id"] in self._text_only_ids} for token in added_tokens]
+
+    @property
+    def _text_only_ids(self) -> tuple[int | None, ...]:
+        """The Hugging Face ids of special tokens that are text where a text spells them."""
+        return (self.vocabulary_map.pad, self.vocabulary_map.bos, self.vocabulary_map.eos, self.vocabulary_map.mask)
+
+    @cached_property
+    def _text_only_tokens(self) -> list[str]:
+        if self.split_special_tokens:
+            return []
+        added_tokens = self.engine.get("added_tokens") or []
+        return [str(token["content"]) for token in added_tokens if token["id"] in self._text_only_ids]
+
+    @cached_property
+    def _skipped_ids(self) -> set[int]:
+        """The Hugging Face ids that decoding leaves out."""
+        added_tokens = self.engine.get("added_tokens") or []
+        special_ids = {int(token["id"]) for token in added_tokens if token["special"]}
+        return special_ids - {self.vocabulary_map.unk}
 
     @classmethod
     def train(cls, texts: Iterable[str], config: Config, normalise: Normaliser) -> HfTokeniser:
@@ -121,11 +172,23 @@ class HfTokeniser(Tokeniser):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         texts = [self.normalise(text) for text in texts]
+        self._warn_of_special_tokens(texts)
         encoded = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return [[self._row_to_id[row] for row in item.ids] for item in encoded]
+        return [[self._headwise_ids[number] for number in item.ids] for item in encoded]
+
+    def _warn_of_special_tokens(self, texts: Sequence[str]) -> None:
+        for token in self._text_only_tokens:
+            if token not in self._warned and any(token in text for text in texts):
+                self._warned.add(token)
+                log.warning("%s: in a text it is text here, and a special token in transformers", token)
 
     def decode(self, ids: Iterable[int]) -> str:
-        return self._decode_ids([number for number in ids if number > EOS])
+        hf_ids = self.vocabulary_map.hf_ids
+        text = self._decode_ids([number for number in ids if number > EOS and hf_ids[number] not in self._skipped_ids])
+        if self.clean_up:
+            for spaced, joined in CLEANED_UP.items():
+                text = text.replace(spaced, joined)
+        return text
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         if not self.byte_level:
@@ -133,32 +196,42 @@ class HfTokeniser(Tokeniser):
         return [self._decode_ids([number]).replace(" ", "▁") if number > UNK else SPECIALS[number] for number in ids]
 
     def to_json(self) -> dict[str, Any]:
-        return {"engine": self.engine, "rows": asdict(self.rows), "masked": self.masked}
+        return {
+            "engine": self.engine,
+            "vocabulary_map": asdict(self.vocabulary_map),
+            "masked": self.masked,
+            "clean_up": self.clean_up,
+            "split_special_tokens": self.split_special_tokens,
+        }
 
     @classmethod
     def from_json(cls, data: dict[str, Any], normalise: Normaliser) -> HfTokeniser:
-        return cls(data["engine"], Rows(**data["rows"]), normalise, data["masked"])
+        flags = (data["masked"], data["clean_up"], data["split_special_tokens"])
+        return cls(data["engine"], VocabularyMap(**data["vocabulary_map"]), normalise, *flags)
 
     def find_template(self) -> tuple[list[int], list[int]]:
-        """The rows that the original tokenizer puts before and after a text."""
-        text = next(piece for piece in ("a", "1", *self.vocabulary[len(SPECIALS) :]) if self._encode_rows(piece))
-        bare, rows = self._encode_rows(text), list(self.tokenizer.encode(text).ids)
-        start = next(i for i in range(len(rows)) if rows[i : i + len(bare)] == bare)
-        return rows[:start], rows[start + len(bare) :]
+        """The Hugging Face ids that the original tokenizer puts before and after a text."""
+        text = next(piece for piece in ("a", "1", *self.vocabulary[len(SPECIALS) :]) if self._encode_plain(piece))
+        plain, ids = self._encode_plain(text), list(self.tokenizer.encode(text).ids)
+        start = next(i for i in range(len(ids)) if ids[i : i + len(plain)] == plain)
+        return ids[:start], ids[start + len(plain) :]
 
-    def _encode_rows(self, text: str) -> list[int]:
+    def find_pair_template(self) -> list[int]:
+        """The Hugging Face ids of the special tokens that the original tokenizer adds to two texts."""
+        return list(self.tokenizer.encode("", "").ids)
+
+    def _encode_plain(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
     @property
     def prepends_bos(self) -> bool:
         """Whether the original tokenizer puts BOS before a text."""
-        return bool(self.tokenizer.encode("").ids[:1] == [self.rows.bos])
+        return bool(self.tokenizer.encode("").ids[:1] == [self.vocabulary_map.bos])
 
     @property
     def pair_separators(self) -> int:
         """The EOS tokens that the original tokenizer puts between two texts; 1 where it adds no special tokens."""
-        special_ids = self.tokenizer.encode("", "").ids
-        return max(1, sum(number == self.rows.eos for number in special_ids) - 1)
+        return max(1, sum(number == self.vocabulary_map.eos for number in self.find_pair_template()) - 1)
 
     @property
     def byte_level(self) -> bool:
@@ -166,5 +239,7 @@ class HfTokeniser(Tokeniser):
         return (self.engine.get("decoder") or {}).get("type") == "ByteLevel"
 
     def _decode_ids(self, ids: Sequence[int]) -> str:
-        rows = [self.rows.order[number] for number in ids]
-        return str(self.tokenizer.decode([row for row in rows if row != NO_ROW], skip_special_tokens=False))
+        hf_ids = [self.vocabulary_map.hf_ids[number] for number in ids]
+        return str(
+            self.tokenizer.decode([number for number in hf_ids if number != NO_HF_ID], skip_special_tokens=False)
+        )

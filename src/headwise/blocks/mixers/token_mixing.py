@@ -41,7 +41,7 @@ class TokenMixing(Part):
         if length > self.max_length:
             raise UserError(
                 f"mixer: a sequence of {length} tokens does not fit token mixing over {self.max_length}; "
-                "set mixer.max_length higher and train again, or use another mixer"
+                "shorten it, or train with a higher mixer.max_length or another mixer"
             )
         x = stream.x if stream.keep is None else stream.x.masked_fill(~stream.keep.unsqueeze(-1), 0.0)
         bias = self.outer.bias if self.outer.bias is None else self.outer.bias[:length]
@@ -58,7 +58,7 @@ class TokensConfig(PartConfig):
     hidden: int = Field(0, ge=0)
     activation: Literal["relu", "gelu", "gelu_tanh", "swish", "elu", "selu", "sigmoid", "softplus", "tanh"] = "gelu"
 
-    def build(self, site: BuildContext) -> nn.Module:
-        site.refuse_causal(self.kind)
-        hidden = self.hidden or max(1, site.width // 2)
-        return TokenMixing(self.max_length, hidden, self.activation, site.mlp_bias, site.hidden_dropout)
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        build_ctx.refuse_causal(self.kind)
+        hidden = self.hidden or max(1, build_ctx.width // 2)
+        return TokenMixing(self.max_length, hidden, self.activation, build_ctx.mlp_bias, build_ctx.hidden_dropout)

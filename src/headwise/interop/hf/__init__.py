@@ -37,8 +37,8 @@ task `classify-images`, `detect` or, without a head, `encode-images`; the task b
 Models of timm have another `config.json`; headwise.interop.timm says how to add one.
 
 Tied tables, absent biases, layers that share weights, the base model's prefix, the order of the vocabulary
-(`text/hf.py`, `Rows`), shards, and errors about missing, unexpected or misshapen tensors need no further code. A parity
-test is in `tests/parity/test_hf_decoders.py`.
+(`text/hf.py`, `VocabularyMap`), shards, and errors about missing, unexpected or misshapen tensors need no further code.
+A parity test is in `tests/parity/test_hf_decoders.py`.
 """
 
 from __future__ import annotations

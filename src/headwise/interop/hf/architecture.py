@@ -231,7 +231,7 @@ class Architecture:
     check: Callable[[LazyStateDict], None] = skip_check  # of ignored tensors that must have certain values
     special_names: Mapping[str, str] = field(default_factory=dict)  # pad, bos, ... -> its name in config.json
     extra_special_ids: Mapping[str, str] = field(default_factory=dict)  # further <name>_token_id -> pad, bos, ...
-    read_tokeniser_files: Callable[[Path], TokeniserFiles] = TokeniserFiles.read
+    read_tokeniser_files: Callable[[Path, Mapping[str, Any]], TokeniserFiles] = TokeniserFiles.read
     write_tokeniser_files: Callable[[Tokenisers, Path], bool] = write_no_tokeniser_files  # False: none written
     relatives: tuple[type[ModelConfig], ...] = ()  # other model configs that it can express with some settings
 

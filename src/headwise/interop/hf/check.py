@@ -113,7 +113,7 @@ def _run_on_images(imported: ImportedModel, model: Any, hf_model: Any) -> Output
 
 def _compare_texts(imported: ImportedModel, model: Any, hf_model: Any) -> Comparison:
     source = imported.vocabularies.source
-    words = [number for number in range(len(SPECIALS), len(source.order)) if source.order[number] != source.mask]
+    words = [number for number in range(len(SPECIALS), len(source.hf_ids)) if source.hf_ids[number] != source.mask]
     if not words:
         raise UserError("--check: the vocabulary has no words to compare with; leave it out")
     draw = torch.randint(len(words), (INPUTS, _choose_length(imported)), generator=torch.Generator().manual_seed(0))
@@ -149,17 +149,17 @@ def _find_differing_token(
 def _list_shared(imported: ImportedModel) -> Tensor:
     """Headwise ids of the words that both models have."""
     target = imported.vocabularies.target
-    return torch.tensor([number for number in range(len(target.order)) if number not in target.spare])
+    return torch.tensor([number for number in range(len(target.hf_ids)) if number not in target.suppressed_ids])
 
 
 def _to_hf(imported: ImportedModel, ids: Tensor) -> Tensor:
     """Headwise ids -> Hugging Face ids."""
-    return torch.tensor(imported.vocabularies.source.order).clamp(min=0)[ids]
+    return torch.tensor(imported.vocabularies.source.hf_ids).clamp(min=0)[ids]
 
 
 def _select_shared(imported: ImportedModel, logits: Tensor, hf_logits: Tensor) -> Outputs:
     shared = _list_shared(imported)
-    order = torch.tensor(imported.vocabularies.target.order)
+    order = torch.tensor(imported.vocabularies.target.hf_ids)
     return logits[..., shared], hf_logits[..., order[shared]]  # (B, T, V)
 
 
@@ -172,7 +172,7 @@ def _run_encoder_decoder(imported: ImportedModel, model: Any, hf_model: Any, sou
     logits = model(source, target)
     if imported.config.kind == "bart":  # which starts with EOS, then BOS
         source, target = F.pad(source, (1, 0), value=BOS), F.pad(target, (1, 0), value=EOS)
-    target_order = torch.tensor(imported.vocabularies.target.order).clamp(min=0)
+    target_order = torch.tensor(imported.vocabularies.target.hf_ids).clamp(min=0)
     hf_logits = hf_model(input_ids=_to_hf(imported, source), decoder_input_ids=target_order[target]).logits
     return _select_shared(imported, logits, hf_logits[:, -logits.shape[1] :])
 
@@ -180,7 +180,7 @@ def _run_encoder_decoder(imported: ImportedModel, model: Any, hf_model: Any, sou
 def _run_encoder(imported: ImportedModel, model: Any, hf_model: Any, ids: Tensor) -> Outputs:
     """Text encoders: masked language models, classifiers, taggers. Headwise adds BOS itself."""
     ids = F.pad(ids, (0, 1), value=EOS)
-    opens = model.encoder.opening is not None
+    opens = model.encoder.prefix_id is not None
     outputs = hf_model(input_ids=_to_hf(imported, F.pad(ids, (1, 0), value=BOS) if opens else ids))
     hf_logits = getattr(outputs, "prediction_logits", None)
     hf_logits = outputs.logits if hf_logits is None else hf_logits

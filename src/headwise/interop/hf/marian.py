@@ -26,13 +26,14 @@ from headwise.interop.hf.architecture import (
 )
 from headwise.interop.hf.bart import ALIASES, BART, TIED_WEIGHTS
 from headwise.interop.hf.files import LazyStateDict
-from headwise.interop.hf.text import TOKENIZER_CONFIG, TokeniserFiles, Vocabularies, write_json
+from headwise.interop.hf.text import TokeniserFiles, Vocabularies, write_json
+from headwise.interop.hf.tokenizer_config import TOKENIZER_CONFIG
 from headwise.interop.plain import ATTENTION, CROSS, MLP, read_plain_stack
 from headwise.models.performer import LinearTransformerConfig, PerformerModelConfig
 from headwise.models.synthesizer import SynthesizerConfig
 from headwise.models.transformer import TransformerConfig
 from headwise.text import SPECIALS
-from headwise.text.hf import Rows
+from headwise.text.hf import VocabularyMap
 from headwise.text.marian import MarianTokeniser
 from headwise.text.tokenisers import Tokenisers
 
@@ -141,14 +142,16 @@ class MarianTokeniserFiles(TokeniserFiles):
     models: tuple[bytes, ...] = ()  # SentencePiece
 
     @classmethod
-    def read(cls, folder: Path) -> MarianTokeniserFiles:
+    def read(cls, folder: Path, config: Mapping[str, Any]) -> Self:
         path, target_path = folder / "vocab.json", folder / "target_vocab.json"
         source = read_ids(path) if path.is_file() else None
         target = read_ids(target_path) if target_path.is_file() else source
         files = [folder / name for name in SENTENCEPIECE_FILES if (folder / name).is_file()]
         models = tuple(file.read_bytes() for file in files)
-        base = TokeniserFiles.read(folder)
-        return cls(base.where, base.tokenizer_json, base.special_tokens, base.native, source, target, models)
+        if source is not None and len(models) == len(SENTENCEPIECE_FILES):  # MarianTokenizer reads no tokenizer.json
+            return cls(str(path), None, None, source, target, models)
+        base = TokeniserFiles.read(folder, config)
+        return cls(base.where, base.tokenizer, base.native, source, target, models)
 
     def build_vocabularies(
         self, architecture: Architecture, hf_config: Any, config: Mapping[str, Any], labels: Collection[str] = ()
@@ -160,15 +163,15 @@ class MarianTokeniserFiles(TokeniserFiles):
         target_ids = (self.source_ids if shared else self.target_ids) or {}
         unk = self.find_special_id("unk", config)
 
-        def build_rows(vocab: int, ids: Ids, start: int | None) -> Rows:
-            return Rows(vocab, ids.get("<pad>", pad), start, ids.get("</s>", eos), ids.get("<unk>", unk))
+        def build_map(vocab: int, ids: Ids, start: int | None) -> VocabularyMap:
+            return VocabularyMap(vocab, ids.get("<pad>", pad), start, ids.get("</s>", eos), ids.get("<unk>", unk))
 
-        target = build_rows(size, target_ids, start)
+        target = build_map(size, target_ids, start)
         if size == hf_config.vocab_size and (shared or self.source_ids is self.target_ids):
             return Vocabularies(target, target)
         # The encoder reads no BOS, but its row must not be that of a word.
         bos = self.source_ids.get("<s>", self.source_ids.get("<pad>", pad)) if self.source_ids else start
-        return Vocabularies(build_rows(hf_config.vocab_size, self.source_ids or {}, bos), target)
+        return Vocabularies(build_map(hf_config.vocab_size, self.source_ids or {}, bos), target)
 
     def build_tokenisers(self, vocabularies: Vocabularies, labels: list[str], task: str) -> Tokenisers | None:
         if self.source_ids is None or self.target_ids is None or len(self.models) < len(SENTENCEPIECE_FILES):
@@ -176,7 +179,7 @@ class MarianTokeniserFiles(TokeniserFiles):
         shared = vocabularies.target is vocabularies.source
         pieces = (self.source_ids, self.source_ids if shared else self.target_ids)
         sides = zip(self.models, pieces, vocabularies, strict=True)
-        return Tokenisers(*(MarianTokeniser(model, order_pieces(ids, rows.order)) for model, ids, rows in sides))
+        return Tokenisers(*(MarianTokeniser(model, order_pieces(ids, side.hf_ids)) for model, ids, side in sides))
 
 
 def write_tokeniser_files(tokenisers: Tokenisers, folder: Path) -> bool:

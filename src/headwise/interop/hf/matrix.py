@@ -1,18 +1,19 @@
-"""The table of Hugging Face architectures in docs/hugging-face.md, from `ARCHITECTURES`.
+"""The tables of Hugging Face architectures and tokenizer classes in docs/hugging-face.md.
 
-`python -m headwise.interop.hf.matrix` writes it anew; a test compares it.
+`python -m headwise.interop.hf.matrix` writes the page anew; a test compares it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from headwise.interop.hf import ARCHITECTURES, load_architecture
 from headwise.interop.hf.architecture import Architecture, write_no_tokeniser_files
 from headwise.interop.hf.image_processor import PROCESSOR
 from headwise.interop.hf.images import HfImageConfig
-from headwise.interop.hf.text import TOKENIZER
+from headwise.interop.hf.tokenizer_classes import ALIASES, CLASSES, VERBATIM
+from headwise.interop.hf.tokenizer_config import ACTING, NEUTRAL, NO_EFFECT, TOKENIZER
 from headwise.interop.timm import FAMILIES, import_architecture
 
 TESTED = "5.22"  # version of transformers
@@ -45,28 +46,76 @@ TIMM = (
 )
 
 
+TOKENIZERS = (
+    "## Tokenizers",
+    f"A folder gives the token ids and decoded texts of `AutoTokenizer`, or is refused. `{VERBATIM}` reads "
+    "`tokenizer.json` as it is. The other classes take its vocabulary and added tokens and build the rest anew, with "
+    "these keys of `tokenizer_config.json`; a class that is not in the table is refused. A folder without "
+    "`tokenizer_class` has the class of its `model_type`. An exported folder has the complete `tokenizer.json` and "
+    f"names `{VERBATIM}`.",
+)
+KEYS = (
+    "Keys that act in every class, also in `special_tokens_map.json`:",
+    "Keys that are refused with values other than these, as is every key that is not on this page:",
+    "Keys without effect on ids and decoded texts:",
+)
+SPELT_TOKENS = (
+    "Two things differ. Padding, BOS, EOS and mask tokens that a text spells are text here, with a warning; in "
+    "`transformers` they are tokens, unless `split_special_tokens`. Decoding shows unknown tokens, which "
+    "`skip_special_tokens` leaves out."
+)
+
+
 def render_page() -> str:
     """The page."""
     header = ["`model_type`", "`kind` in Headwise", "in", "out", *COLUMNS, "tokeniser or processor"]
-    rows = [header, ["---"] * len(header), *(build_row(name) for name in sorted(ARCHITECTURES))]
-    return "\n\n".join((TITLE, *INTRODUCTION, render_table(rows), *TIMM, render_timm_table())) + "\n"
+    table = render_table(header, [build_row(name) for name in sorted(ARCHITECTURES)])
+    return "\n\n".join((TITLE, *INTRODUCTION, table, *TIMM, render_timm_table(), *render_tokenizers())) + "\n"
 
 
-def render_table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as Markdown."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+def render_table(header: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows))
 
 
 def render_timm_table() -> str:
     """The architectures of timm, by family."""
-    rows = [["`kind` in Headwise", "in", "out", "classify", "encode", "`architecture`"], ["---"] * 6]
+    header = ["`kind` in Headwise", "in", "out", "classify", "encode", "`architecture`"]
+    rows = []
     for place in FAMILIES.values():
         family = import_architecture(place)
-        tasks = family.classes.values()
-        marks = [YES if set(tasks).intersection(COLUMNS[column]) else NO for column in ("classify", "encode")]
-        names = ", ".join(f"`{name}`" for name in family.hf_config.variants)
-        rows.append([f"`{family.config.model_fields['kind'].default}`", YES, YES, *marks, names])
-    return render_table(rows)
+        tasks = set(family.classes.values())
+        marks = [YES if tasks.intersection(COLUMNS[column]) else NO for column in ("classify", "encode")]
+        kind = family.config.model_fields["kind"].default
+        rows.append([f"`{kind}`", YES, YES, *marks, quote(family.hf_config.variants)])
+    return render_table(header, rows)
+
+
+def render_tokenizers() -> list[str]:
+    """What acts in `tokenizer_config.json`, from the tables that read it."""
+    rows = [[name_class(name), kind.model or "any", quote(kind.settings)] for name, kind in CLASSES.items()]
+    reasons: dict[str, list[str]] = {}
+    for key, reason in NO_EFFECT.items():
+        reasons.setdefault(reason, []).append(key)
+    return [
+        *TOKENIZERS,
+        render_table(["`tokenizer_class`", "model", "keys that act"], rows),
+        KEYS[0],
+        render_table(["key", "effect"], [[f"`{key}`", effect] for key, effect in ACTING.items()]),
+        KEYS[1],
+        render_table(["key", "values"], [[f"`{key}`", quote(map(str, values))] for key, values in NEUTRAL.items()]),
+        KEYS[2],
+        render_table(["keys", "reason"], [[quote(keys), reason] for reason, keys in reasons.items()]),
+        SPELT_TOKENS,
+    ]
+
+
+def name_class(name: str) -> str:
+    """A class and its other names."""
+    return quote([name, *(alias for alias, target in ALIASES.items() if target == name)])
+
+
+def quote(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def build_row(model_type: str) -> list[str]:

@@ -4,8 +4,6 @@ layers and a norm after each stack. mBART has BART's learned positions and embed
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -126,26 +124,23 @@ class HfMBartConfig(HfPreNormConfig):
         return super().to_settings(task, names) | {"positions": positions, "embedding_norm": True}
 
 
-@dataclass(frozen=True)
 class MBartTokeniserFiles(TokeniserFiles):
-    """The language of the source, which the tokenizer puts before a text (mBART-50), is the encoder's opening token."""
-
-    @classmethod
-    def read(cls, folder: Path) -> MBartTokeniserFiles:
-        base = TokeniserFiles.read(folder)
-        return cls(base.where, base.tokenizer_json, base.special_tokens, base.native)
+    """The language of the source, which the tokenizer puts before a text (mBART-50) or after its EOS (mBART-25), is a
+    token that the encoder adds."""
 
     def list_settings(self, vocabularies: Vocabularies) -> dict[str, Any]:
         tokenisers = self.build_tokenisers(vocabularies, [], "transduce")
         if not tokenisers or not isinstance(tokenisers.source, HfTokeniser):
             return {}
         before, after = tokenisers.source.find_template()
-        if len(before) > 1 or after != [vocabularies.source.eos]:
+        ends, suffix = after[:1], after[1:]
+        if ends != [vocabularies.source.eos] or len(before) + len(suffix) > 1:
             raise UserError(
-                f"{self.where}: post_processor: only a language before a text and EOS after it are supported, as in "
-                "mBART-50; change the template if the model is one"
+                f"{self.where}: post_processor: a text must have EOS after it, and one language before it or after "
+                "EOS; correct it"
             )
-        return {"opening_id": vocabularies.source.back[before[0]]} if before else {}
+        languages = {"encoder_prefix_id": before, "encoder_suffix_id": suffix}
+        return {key: vocabularies.source.headwise_ids[ids[0]] for key, ids in languages.items() if ids}
 
 
 class HfPegasusConfig(HfPreNormConfig):

@@ -211,7 +211,7 @@ def write_positions(mixers: Sequence[PartConfig], windows: Sequence[WindowConfig
 
 
 LAYER, HF_LAYER = "encoder.stack.layers.{i}", "model.layers.{i}"
-TRANSFORM: NameMap = {"head.before.dense": "head.dense", "head.before.norm": "head.norm"}
+TRANSFORM: NameMap = {"head.transform.dense": "head.dense", "head.transform.norm": "head.norm"}
 MODERNBERT = Architecture(
     hf_config=HfModernBertConfig,
     config=BertConfig,

@@ -23,19 +23,26 @@ from headwise.interop.hf.image_processor import PROCESSOR
 from headwise.interop.hf.images import ImageConfig
 from headwise.interop.hf.labels import infer_classification_task, read_labels
 from headwise.interop.hf.sizes import AllocationLimit, check_sizes
-from headwise.interop.hf.text import LABELLERS, NO_VOCABULARIES, TokeniserFiles, Vocabularies, distinguish_labels
+from headwise.interop.hf.text import (
+    GENERATIVE_TASKS,
+    LABELLERS,
+    NO_VOCABULARIES,
+    TokeniserFiles,
+    Vocabularies,
+    check_template,
+    distinguish_labels,
+)
 from headwise.interop.hf.ties import TABLES, infer_tie, resolve_ties
 from headwise.interop.hf.weights import compare_checkpoint, load_weights
 from headwise.models.config import ModelConfig
 from headwise.tasks.base import TaskConfig
 from headwise.tasks.replaced_tokens import build_discriminator
 from headwise.tasks.tables import TASKS
-from headwise.text.hf import Rows
+from headwise.text.hf import HfTokeniser, VocabularyMap
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
 from headwise.vision.pixels import Pixels
 
-GENERATIVE_TASKS = ("language-model", "transduce")
 GENERATION_CONFIG = "generation_config.json"
 
 
@@ -60,13 +67,13 @@ def read_folder(folder: Path | str) -> ImportedModel:
     architecture, weights = find_architecture(data, where), open_state_dict(folder)
     if issubclass(architecture.hf_config, ImageConfig):
         return build_image_model(architecture, data, weights, folder)
-    imported = build_text_model(architecture, data, weights, architecture.read_tokeniser_files(folder), where)
+    imported = build_text_model(architecture, data, weights, architecture.read_tokeniser_files(folder, data), where)
     if imported.task not in GENERATIVE_TASKS:
         return imported
     return replace(imported, decode_settings=read_generation_config(folder, data, imported.vocabularies.target))
 
 
-def read_generation_config(folder: Path, data: Mapping[str, Any], rows: Rows) -> dict[str, Any]:
+def read_generation_config(folder: Path, data: Mapping[str, Any], vocabulary_map: VocabularyMap) -> dict[str, Any]:
     """The settings of `[decode]` that a folder asks for, in generation_config.json or, as in older versions, in
     config.json (`data`); empty where it says nothing."""
     file = folder / GENERATION_CONFIG
@@ -75,9 +82,9 @@ def read_generation_config(folder: Path, data: Mapping[str, Any], rows: Rows) ->
         return {}
 
     def to_our_id(token: Any) -> int:
-        if not isinstance(token, int) or not 0 <= token < len(rows.back):
-            raise UserError(f"{file}: {token!r} is no token id below {len(rows.back):,}; correct it")
-        return rows.back[token]
+        if not isinstance(token, int) or not 0 <= token < len(vocabulary_map.headwise_ids):
+            raise UserError(f"{file}: {token!r} is no token id below {len(vocabulary_map.headwise_ids):,}; correct it")
+        return vocabulary_map.headwise_ids[token]
 
     return from_generation_config(values, to_our_id)
 
@@ -95,6 +102,7 @@ def build_text_model(
     assert isinstance(hf_config, HfTextConfig)
     labels, build_task = read_labels(data, where), architecture.classes[class_name]
     check_sizes(hf_config, weights, where)
+    files = files.drop_new_tokens(hf_config.vocab_size)
     task, task_settings = build_task, dict[str, Any]()
     if build_task == "classify":
         task, task_settings = infer_classification_task(data, labels, where)
@@ -103,7 +111,7 @@ def build_text_model(
     special_ids = {**data, **dict(hf_config)}  # with what the schema derives
     vocabularies = files.build_vocabularies(architecture, hf_config, special_ids, labels if task in LABELLERS else ())
     if task == "regress":
-        vocabularies = vocabularies._replace(target=Rows(0))
+        vocabularies = vocabularies._replace(target=VocabularyMap(0))
     source, target = vocabularies
     with_head, weights = architecture.with_head(class_name), weights.add_prefix(architecture.base_prefix)
     class_names = {stored: name for name, stored in architecture.stored_as.items() if name not in weights.readers}
@@ -113,22 +121,24 @@ def build_text_model(
     if task in TABLES:
         settings["tie"] = infer_tie(task, with_head, stored_names)
     if task in GENERATIVE_TASKS and not settings.get("output_bias"):
-        settings["suppress_ids"] = target.spare
+        settings["suppress_ids"] = target.suppressed_ids
     config = validate(architecture.config, settings, where)
     tokenisers = files.build_tokenisers(vocabularies, labels, task)
-    outputs = 1 if task == "regress" else 0 if target is source else len(target.order)
+    outputs = 1 if task == "regress" else 0 if target is source else len(target.hf_ids)
 
     def build() -> Any:
         if build_task == "replaced-tokens":
-            return build_discriminator(config, len(source.order))
-        return config.build(len(source.order), outputs, build_task)
+            return build_discriminator(config, len(source.hf_ids))
+        return config.build(len(source.hf_ids), outputs, build_task)
 
     model = build_model(build, with_head, vocabularies, weights, stored_names, where)
-    if task not in GENERATIVE_TASKS and model.encoder.opening is not None and None in (source.bos, source.eos):
+    if task not in GENERATIVE_TASKS and model.encoder.prefix_id is not None and None in (source.bos, source.eos):
         names = " and ".join(f"{architecture.special_name(name)}_token" for name in ("bos", "eos"))
         raise UserError(
             f"{where}: nothing says which special tokens begin and end a text; add {names} to tokenizer_config.json"
         )
+    if tokenisers and isinstance(tokenisers.source, HfTokeniser):
+        check_template(tokenisers.source, model, task, files.where)
     load_weights(model, with_head, vocabularies, weights, stored_names)
     return ImportedModel(config, model.eval(), task, vocabularies, hf_config.context, task_settings, tokenisers)
 

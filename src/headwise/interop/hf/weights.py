@@ -23,7 +23,7 @@ from headwise.interop.hf.architecture import Architecture, NameMap, WeightConver
 from headwise.interop.hf.files import DTYPES, UNQUANTISED, WEIGHT_DTYPES, LazyStateDict
 from headwise.interop.hf.text import Vocabularies
 from headwise.models.init_weights import list_projection_sizes
-from headwise.text.hf import NO_ROW, Rows
+from headwise.text.hf import NO_HF_ID, VocabularyMap
 
 LEAF_NAMES = {"table": "weight"}  # Headwise -> Hugging Face; all others are equal
 PLACEHOLDERS = {
@@ -48,7 +48,7 @@ class MappedTensor:
     tensor: Tensor
     sizes: Sequence[int]  # rows of each projection that it fuses; of a patch embedding, channels and sides
     heads: int  # of the attention that it belongs to
-    rows: Rows | None  # where it has a row for each token
+    vocabulary_map: VocabularyMap | None  # where it has a row for each token
     converter: WeightConverter = field(default_factory=lambda: WeightConverter(()))
     candidates: list[Copies] = field(default_factory=list)  # names that a checkpoint may store it under
     written: list[Copies] = field(default_factory=list)  # names that it is exported under, for each of its own names
@@ -83,8 +83,8 @@ def map_tensors(model: nn.Module, architecture: Architecture, vocabularies: Voca
 def _describe_tensor(model: nn.Module, name: str, tensor: Tensor, vocabularies: Vocabularies) -> MappedTensor:
     owner = model.get_submodule(name.rsplit(".", 2)[0]) if name.count(".") > 1 else model
     has_rows = not isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Linear)
-    rows = _find_rows(name, vocabularies) if has_rows else None
-    return MappedTensor(name, tensor, _list_part_sizes(owner, name, tensor), getattr(owner, "heads", 1), rows)
+    vocabulary_map = _find_vocabulary_map(name, vocabularies) if has_rows else None
+    return MappedTensor(name, tensor, _list_part_sizes(owner, name, tensor), getattr(owner, "heads", 1), vocabulary_map)
 
 
 def compare_checkpoint(
@@ -140,18 +140,18 @@ def load_weights(
             else:
                 entry.tensor.zero_()
             _check_copies(entry, parts, weights, stored_names)
-            if entry.rows and OUTPUT_BIAS.fullmatch(entry.name):
-                entry.tensor[list(entry.rows.spare)] = SUPPRESSED_BIAS
+            if entry.vocabulary_map and OUTPUT_BIAS.fullmatch(entry.name):
+                entry.tensor[list(entry.vocabulary_map.suppressed_ids)] = SUPPRESSED_BIAS
 
 
 def _copy(entry: MappedTensor, tensor: Tensor) -> None:
     """Copy a converted tensor into a model's; the rows of a vocabulary get Headwise's order."""
-    if entry.rows is None:
+    if entry.vocabulary_map is None:
         entry.tensor.copy_(tensor)
         return
-    order = torch.tensor(entry.rows.order)
+    order = torch.tensor(entry.vocabulary_map.hf_ids)
     torch.index_select(tensor, 0, order.clamp(min=0), out=entry.tensor.data)
-    entry.tensor[order == NO_ROW] = 0  # absent special tokens
+    entry.tensor[order == NO_HF_ID] = 0  # absent special tokens
 
 
 def build_state_dict(model: nn.Module, architecture: Architecture, vocabularies: Vocabularies) -> dict[str, Tensor]:
@@ -159,8 +159,8 @@ def build_state_dict(model: nn.Module, architecture: Architecture, vocabularies:
     state: dict[str, Tensor] = {}
     for entry in map_tensors(model, architecture, vocabularies):
         tensor = entry.tensor.detach().cpu()
-        if entry.rows:
-            tensor = to_hf_order(tensor, entry.rows)
+        if entry.vocabulary_map:
+            tensor = to_hf_order(tensor, entry.vocabulary_map)
         if not entry.candidates:
             _check_zero(entry, tensor, architecture)
             continue
@@ -228,9 +228,9 @@ def _list_layers(model: nn.Module, match: re.Match[str]) -> Iterator[dict[str, A
         yield groups | ({"n-1": int(groups["n"]) - 1} if "n" in groups else {})
         return
     stack: Any = model.get_submodule(match.string[: match.start("i")].removesuffix(".layers."))
-    for index, layer in enumerate(stack.order):
+    for index, layer in enumerate(stack.layer_numbers):
         if layer == int(groups["i"]):
-            yield groups | {"i": index, "group": layer // stack.period, "inner": layer % stack.period}
+            yield groups | {"i": index, "group": layer // stack.pattern_length, "inner": layer % stack.pattern_length}
 
 
 def _list_part_sizes(owner: nn.Module, name: str, tensor: Tensor) -> Sequence[int]:
@@ -242,11 +242,11 @@ def _list_part_sizes(owner: nn.Module, name: str, tensor: Tensor) -> Sequence[in
     return (owner.channels, owner.patch, owner.patch) if isinstance(owner, PatchEmbedding) else ()
 
 
-def _find_rows(name: str, vocabularies: Vocabularies) -> Rows | None:
+def _find_vocabulary_map(name: str, vocabularies: Vocabularies) -> VocabularyMap | None:
     if not VOCABULARY_TENSORS.fullmatch(name):
         return None
-    rows = vocabularies.source if name.startswith("encoder.") else vocabularies.target
-    return rows if rows.vocab else None  # a regression has neither tokens nor labels
+    vocabulary_map = vocabularies.source if name.startswith("encoder.") else vocabularies.target
+    return vocabulary_map if vocabulary_map.vocab else None  # a regression has neither tokens nor labels
 
 
 def _find_stored(entry: MappedTensor, names: set[str]) -> Parts:
@@ -257,7 +257,9 @@ def _find_stored(entry: MappedTensor, names: set[str]) -> Parts:
 def _convert(entry: MappedTensor, parts: Sequence[Tensor], where: str) -> Tensor:
     """Stored tensors -> the Headwise tensor, by Hugging Face ids, with its shape checked."""
     shapes = " and ".join(str(tuple(part.shape)) for part in parts)
-    expected = (entry.rows.vocab, *entry.tensor.shape[1:]) if entry.rows else tuple(entry.tensor.shape)
+    expected = (
+        (entry.vocabulary_map.vocab, *entry.tensor.shape[1:]) if entry.vocabulary_map else tuple(entry.tensor.shape)
+    )
     try:
         tensor = entry.converter.read([part.float() for part in parts])
         tensor = regroup_rows(tensor, entry.heads, len(entry.sizes)) if entry.converter.by_head else tensor
@@ -277,11 +279,11 @@ def regroup_rows(tensor: Tensor, outer: int, inner: int) -> Tensor:
     return tensor.unflatten(0, (outer, inner, -1)).transpose(0, 1).flatten(0, 2)
 
 
-def to_hf_order(table: Tensor, rows: Rows) -> Tensor:
+def to_hf_order(table: Tensor, vocabulary_map: VocabularyMap) -> Tensor:
     """(V, ...) by Headwise ids -> by Hugging Face ids. A mask token that fine-tuning dropped has a row of zeros."""
-    if rows.mask is not None and len(table) == len(rows.order) - 1:
+    if vocabulary_map.mask is not None and len(table) == len(vocabulary_map.hf_ids) - 1:
         table = torch.cat((table, torch.zeros_like(table[:1])))
-    return table[list(rows.back)]
+    return table[list(vocabulary_map.headwise_ids)]
 
 
 def _check_names(

@@ -11,6 +11,8 @@ from typing import Any, Literal
 from safetensors.torch import save_file
 from torch import Tensor
 
+from headwise.decode.config import DecodeConfig
+from headwise.decode.generation_config import to_generation_config
 from headwise.errors import UserError
 from headwise.interop.folders import create_folder
 from headwise.interop.hf import list_architectures
@@ -20,17 +22,18 @@ from headwise.interop.hf.files import WEIGHTS
 from headwise.interop.hf.images import ImageConfig
 from headwise.interop.hf.labels import build_config_json, choose_problem_type
 from headwise.interop.hf.text import (
+    GENERATIVE_TASKS,
     LABELLERS,
     MASKING_TASKS,
     NATIVE,
     NO_VOCABULARIES,
     SPECIAL_NAMES,
-    TOKENIZER,
-    TOKENIZER_CONFIG,
     Vocabularies,
     write_json,
 )
 from headwise.interop.hf.ties import drop_tied
+from headwise.interop.hf.tokenizer_classes import ALWAYS_REGISTERED, VERBATIM
+from headwise.interop.hf.tokenizer_config import CLEAN_UP_KEYS, NO_CLASSES, TOKENIZER, TOKENIZER_CONFIG
 from headwise.interop.hf.tokenizer_json import add_post_processor, to_tokenizer_json
 from headwise.interop.hf.weights import build_state_dict
 from headwise.models.assemble import TextFields
@@ -44,7 +47,7 @@ from headwise.tasks.mask_filling import MASK
 from headwise.tasks.replaced_tokens import ReplacedTokenDetector
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
 from headwise.text.base import Tokeniser
-from headwise.text.hf import HfTokeniser, Rows
+from headwise.text.hf import HfTokeniser, VocabularyMap
 from headwise.text.paired import Paired
 from headwise.text.tokenisers import Tokenisers
 from headwise.vision.pixels import Pixels
@@ -75,15 +78,17 @@ def write_folder(
     task: str,
     tokenisers: Tokenisers | None,
     folder: Path | str,
-    rows: Rows | None = None,
+    vocabulary_map: VocabularyMap | None = None,
     function: str = "",
+    decode: DecodeConfig | None = None,
     layout: Layout = "auto",
 ) -> None:
     """Write a folder that `transformers` loads; or timm, where `layout` says so, where `transformers` has no such
     architecture, or where the model's images are prepared as timm does.
 
-    The rows of an imported vocabulary return to their original order, which its tokeniser or `rows` knows; a model
-    trained here keeps its ids. `function` turns a classifier's logits into probabilities (softmax or sigmoid).
+    An imported model gets its Hugging Face ids back, which its tokeniser or `vocabulary_map` knows; a model trained
+    here keeps its ids. `function` turns a classifier's logits into probabilities (softmax or sigmoid);
+    `decode` is written as `generation_config.json`, if it follows the convention of `generate`.
     """
     try:
         if tokenisers and isinstance(tokenisers.source, Pixels):
@@ -91,7 +96,7 @@ def write_folder(
         elif layout == "timm":
             raise UserError("--to timm: timm has image models only; use --to hf")
         else:
-            _write_text_model(model, config, task, tokenisers, folder, rows, function)
+            _write_text_model(model, config, task, tokenisers, folder, vocabulary_map, function, decode)
     except UserError as error:
         if isinstance(error.__cause__, OSError) or Path(folder).exists():
             raise
@@ -104,20 +109,21 @@ def _write_text_model(
     task: str,
     tokenisers: Tokenisers | None,
     folder: Path | str,
-    rows: Rows | None,
+    vocabulary_map: VocabularyMap | None,
     function: str,
+    decode: DecodeConfig | None,
 ) -> None:
     build_task = "classify" if task == "regress" else task
     labels = tokenisers.target.vocabulary[len(SPECIALS) :] if tokenisers and build_task in LABELLERS else []
     if not isinstance(config, LayerFields):  # n-grams, hidden Markov models, word vectors, recurrent networks
         raise UserError(NO_ARCHITECTURE.format(library="transformers", kind=config.kind, task=task))
-    source, target = find_vocabularies(model, task, tokenisers, labels, rows)
+    source, target = find_vocabularies(model, task, tokenisers, labels, vocabulary_map)
     if isinstance(model, ReplacedTokenDetector) and model.generator is not None:
         log.info("generator: not written, as a folder of transformers has the discriminator alone")
         model = ReplacedTokenDetector(model.encoder, model.head)
     model, config = move_sines_first(model, config)
     if isinstance(config, TransformerConfig) and tokenisers and isinstance(tokenisers.source, HfTokeniser):
-        config = config.replace(opening_id=0)  # tokenizer.json has it
+        config = config.replace(encoder_prefix_id=0, encoder_suffix_id=0)  # tokenizer.json has them
     if separate := build_task == "transduce" and target is not source:
         config = config.replace(tie="target" if config.tie == "auto" else config.tie)
     architecture, hf_config = choose_architecture(config, build_task, source.vocab, separate)
@@ -136,7 +142,10 @@ def _write_text_model(
     with create_folder(folder) as temporary:
         _save_checkpoint(state, temporary)
         write_json(temporary / "config.json", data)
-        write_json(temporary / "generation_config.json", build_generation_config(data, source, task, hf_config.context))
+        generation = build_generation_config(data, source, task, hf_config.context)
+        if decode and task in GENERATIVE_TASKS:
+            generation = merge_search(generation, decode, target)
+        write_json(temporary / "generation_config.json", generation)
         if tokenisers and not architecture.write_tokeniser_files(tokenisers, temporary):
             _write_tokenisers(tokenisers, architecture, model, temporary)
 
@@ -182,35 +191,55 @@ def _save_checkpoint(state: Mapping[str, Tensor], folder: Path) -> None:
 
 
 def find_vocabularies(
-    model: Any, task: str, tokenisers: Tokenisers | None, labels: Collection[str], rows: Rows | None = None
+    model: Any,
+    task: str,
+    tokenisers: Tokenisers | None,
+    labels: Collection[str],
+    vocabulary_map: VocabularyMap | None = None,
 ) -> Vocabularies:
-    """The rows of an imported vocabulary, or those of a model trained here. A regression has no target rows."""
-    source, target = _find_token_rows(model, task, tokenisers, labels, rows)
-    return Vocabularies(source, Rows(0) if task == "regress" else target)
+    """The map of an imported vocabulary, or that of a model trained here. A regression has no target vocabulary."""
+    source, target = _find_vocabularies(model, task, tokenisers, labels, vocabulary_map)
+    return Vocabularies(source, VocabularyMap(0) if task == "regress" else target)
 
 
-def _find_token_rows(
-    model: Any, task: str, tokenisers: Tokenisers | None, labels: Collection[str], rows: Rows | None
+def _find_vocabularies(
+    model: Any, task: str, tokenisers: Tokenisers | None, labels: Collection[str], vocabulary_map: VocabularyMap | None
 ) -> Vocabularies:
     tokeniser = _source_tokeniser(tokenisers) if tokenisers else None
-    rows = tokeniser.rows if isinstance(tokeniser, HfTokeniser) else rows
-    if rows is None:
+    vocabulary_map = tokeniser.vocabulary_map if isinstance(tokeniser, HfTokeniser) else vocabulary_map
+    if vocabulary_map is None:
         tables = [side.embed.table for name in SIDES if (side := getattr(model, name, None))]
         sizes = [table.num_embeddings for table in tables]
-        native = [Rows(size, PAD, BOS, EOS, UNK, mask=size - 1 if task in MASKING_TASKS else None) for size in sizes]
+        native = [
+            VocabularyMap(size, PAD, BOS, EOS, UNK, mask=size - 1 if task in MASKING_TASKS else None) for size in sizes
+        ]
         if tables[0] is not tables[-1]:  # two vocabularies, even if they have the same size
             return Vocabularies(native[0], native[-1])
-        rows = native[0]
-    return Vocabularies(rows, Rows(len(labels)) if labels else rows)
+        vocabulary_map = native[0]
+    return Vocabularies(vocabulary_map, VocabularyMap(len(labels)) if labels else vocabulary_map)
 
 
-def build_generation_config(config: Mapping[str, Any], rows: Rows, task: str, context: int) -> dict[str, Any]:
+def build_generation_config(
+    config: Mapping[str, Any], vocabulary_map: VocabularyMap, task: str, context: int
+) -> dict[str, Any]:
     """`generation_config.json`: tokens that are never generated here are forbidden there too."""
-    never = [row for row in (rows.pad, rows.bos) if row not in (None, rows.eos)]
+    never = [row for row in (vocabulary_map.pad, vocabulary_map.bos) if row not in (None, vocabulary_map.eos)]
     data = {key: config[key] for key in GENERATION_IDS if key in config}
-    if rows.order == tuple(range(rows.vocab)) and never:  # an imported model generates what it always did
+    if (
+        vocabulary_map.hf_ids == tuple(range(vocabulary_map.vocab)) and never
+    ):  # an imported model generates what it always did
         data["bad_words_ids"] = [[row] for row in never]
     return data | ({"max_length": min(context, MAX_LENGTH)} if task == "transduce" else {})
+
+
+def merge_search(data: dict[str, Any], decode: DecodeConfig, target: VocabularyMap) -> dict[str, Any]:
+    """A generation config with the search of a run."""
+    search = to_generation_config(decode, lambda number: target.hf_ids[number])
+    if "max_new_tokens" in search:
+        data = {key: value for key, value in data.items() if key != "max_length"}
+    if search and decode.eos_token_ids:
+        data["eos_token_id"] = [data["eos_token_id"], *(target.hf_ids[number] for number in decode.eos_token_ids)]
+    return data | search
 
 
 def choose_architecture(
@@ -295,13 +324,15 @@ def resolve_settings(config: Any, task: str) -> dict[str, Any]:
 
 def _write_tokenisers(tokenisers: Tokenisers, architecture: Architecture, model: Any, folder: Path) -> None:
     tokeniser, has_labels = _source_tokeniser(tokenisers), not isinstance(model, GenerativeModel)
+    flags: dict[str, Any] = {}
     if isinstance(tokeniser, HfTokeniser):
         tokenizer_json = tokeniser.engine
-        tokens = {name: _find_token(tokeniser, getattr(tokeniser.rows, name)) for name in SPECIAL_NAMES}
+        flags = build_decoding_flags(tokeniser)
+        tokens = {name: _find_token(tokeniser, getattr(tokeniser.vocabulary_map, name)) for name in SPECIAL_NAMES}
     elif (tokenisers.shared or has_labels) and (plain_json := to_tokenizer_json(tokeniser)):
         masks = [MASK] if isinstance(model, MaskedLanguageModel | ReplacedTokenDetector) else []
         has_encoder = not isinstance(model, LanguageModel)
-        opens = not has_encoder or model.encoder.opening is not None
+        opens = not has_encoder or model.encoder.prefix_id is not None
         tokenizer_json = add_post_processor(plain_json, opens, has_encoder, *masks)
         tokens = dict(zip(SPECIAL_NAMES, [*SPECIALS, *masks], strict=False))
     else:
@@ -309,7 +340,16 @@ def _write_tokenisers(tokenisers: Tokenisers, architecture: Architecture, model:
         return
     write_json(folder / TOKENIZER, tokenizer_json)
     special_tokens = {f"{architecture.special_name(name)}_token": token for name, token in tokens.items() if token}
-    write_json(folder / TOKENIZER_CONFIG, {"tokenizer_class": "PreTrainedTokenizerFast", **special_tokens})
+    data: dict[str, Any] = {"tokenizer_class": VERBATIM, **special_tokens, **flags}
+    if architecture.model_type in ALWAYS_REGISTERED:
+        data["auto_map"] = NO_CLASSES
+    write_json(folder / TOKENIZER_CONFIG, data)
+
+
+def build_decoding_flags(tokeniser: HfTokeniser) -> dict[str, Any]:
+    """Keys of `tokenizer_config.json` that are not in `tokenizer.json`."""
+    flags = dict.fromkeys(CLEAN_UP_KEYS, True) if tokeniser.clean_up else {}
+    return flags | ({"split_special_tokens": True} if tokeniser.split_special_tokens else {})
 
 
 def _source_tokeniser(tokenisers: Tokenisers) -> Tokeniser:
