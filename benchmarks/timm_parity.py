@@ -1,137 +1,77 @@
-"""CaiT, VOLO, MLP-Mixer and distilled DeiT beside timm: the same logits from the same random weights.
+"""MLP-Mixer, CaiT, VOLO, LeViT and distilled DeiT beside timm: folders of timm in and out, and their logits.
 
     python -m venv other && other/bin/pip install --no-deps timm torchvision==0.28.0   # never into Headwise's own
     echo "$PWD/.venv/lib/python3.11/site-packages" > other/lib/python3.11/site-packages/headwise.pth
     PYTHONPATH=src other/bin/python benchmarks/timm_parity.py
 
 timm imports torchvision, whose compiled operators are of another torch: none of them is needed here, so their names are
-declared first. Every tensor of timm's, statistics of batch norms included, is drawn anew; ours are made from them under
-other names, and all of them must be used. Measured with timm 1.0.30.
+declared first. Every tensor of a timm model, statistics of batch norms included, is drawn anew. Each model is saved by
+timm and imported; its images, prepared by both, give the same logits; it is exported, and timm loads the folder with
+the same tensors. The names and shapes of all published sizes are compared, too. Measured with timm 1.0.31.
+
+`--record FILE` writes what the tests compare with where timm is not installed: a digest of the names and shapes of each
+architecture, and logits of small models whose weights are computed from their names.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import inspect
+import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 import headwise
 from headwise.blocks.stack import count_parameters
+from headwise.interop.hf.architecture import Architecture, keep_fused
+from headwise.interop.hf.images import concatenate_vectors, flatten_kernel
+from headwise.interop.hf.read import read_folder
+from headwise.interop.hf.text import NO_VOCABULARIES
+from headwise.interop.hf.weights import build_state_dict
+from headwise.interop.hf.write import write_folder
+from headwise.interop.timm import FAMILIES, import_architecture
+from headwise.models.deit import DeiTConfig
 
-Names = list[tuple[str, Any]]  # patterns of theirs, and ours
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "parity"))
+from timm_folders import CASES, WIDTH, build_images, build_weights, digest_names, list_shapes, to_convolution
 
-WITHIN: Names = [  # what stands inside a layer
-    (r"norm([12])\.weight", lambda found: f"norms.{int(found[1]) - 1}.weight"),
-    (r"norm([12])\.bias", lambda found: f"norms.{int(found[1]) - 1}.bias"),
-    (r"gamma_([12])", lambda found: f"adds.{int(found[1]) - 1}.gain"),
-    (r"attn\.qkv\.", "parts.0.qkv.project."),
-    (r"attn\.q\.", "parts.0.qkv.query."),
-    (r"attn\.kv\.", "parts.0.qkv.project."),
-    (r"attn\.proj\.", "parts.0.out."),
-    (r"attn\.proj_l\.", "parts.0.terms.0.before."),
-    (r"attn\.proj_w\.", "parts.0.terms.0.after."),
-    (r"attn\.attn\.", "parts.0.weigh."),
-    (r"attn\.v\.", "parts.0.value."),
-    (r"mlp_tokens\.fc1", "parts.0.inner"),
-    (r"mlp_tokens\.fc2", "parts.0.outer"),
-    (r"(mlp|mlp_channels)\.fc1", "parts.1.inner"),
-    (r"(mlp|mlp_channels)\.fc2", "parts.1.outer"),
-]
-AROUND: Names = [
-    (r"^(patch_embed|stem)\.proj\.", "encoder.stem.patches.project."),
-    (r"^norm\.weight", "encoder.stack.final.weight"),
-    (r"^norm\.bias", "encoder.stack.final.bias"),
-    (r"^head\.", "heads.0.head."),
-    (r"^(head_dist|aux_head)\.", "heads.1.head."),
-    (r"^pos_embed", "encoder.stem.positions.table"),
-    (r"^blocks\.(\d+)\.", r"encoder.stack.layers.\1."),
-]
-
-
-@dataclass(frozen=True)
-class Case:
-    """One of their models and ours, and how the names of this architecture differ from those that all share."""
-
-    theirs: str
-    ours: str
-    names: Callable[[nn.Module], Names] = lambda model: []
-
-    def weights(self, model: nn.Module) -> dict[str, Tensor]:
-        """Their tensors under our names and in our shapes."""
-        found = joined(model.state_dict())
-        patterns = self.names(model) + AROUND + WITHIN
-        return {renamed(name, patterns): shaped(name, tensor) for name, tensor in found.items()}
-
-
-def renamed(name: str, patterns: Names) -> str:
-    for pattern, ours in patterns:
-        name = re.sub(pattern, ours, name)
-    return name
-
-
-def shaped(name: str, tensor: Tensor) -> Tensor:
-    """Convolutions that do not overlap are products here; positions and class_tokens have no rows of a batch."""
-    if name.endswith("proj.weight"):
-        return tensor.flatten(1)
-    return tensor.flatten(0, -2) if name in ("pos_embed", "cls_token") else tensor
-
-
-def joined(found: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Keys and values of one memory in one product, class_tokens in one tensor."""
-    found = dict(found)
-    for name in [name for name in found if ".attn.k." in name]:
-        found[name.replace(".k.", ".kv.")] = torch.cat((found.pop(name), found.pop(name.replace(".k.", ".v."))))
-    if "dist_token" in found:
-        found["cls_token"] = torch.cat((found["cls_token"], found.pop("dist_token")), dim=1)
-    return found
-
-
-def cait(model: Any) -> Names:
-    depth = len(model.blocks)
-    return [
-        (r"^cls_token", f"encoder.stack.layers.{depth}.class_tokens"),
-        (r"^blocks_token_only\.(\d+)\.", lambda found: f"encoder.stack.layers.{depth + 1 + int(found[1])}."),
-    ]
-
-
-def volo(model: Any) -> Names:
-    """Stages in a row: outlookers, the coarser grid with its positions, attention, class_tokens, class attention."""
-    first, _, *stages = (len(stage) if isinstance(stage, nn.Sequential) else 1 for stage in model.network)
-    starts = {str(2 + number): first + 1 + sum(stages[:number]) for number in range(len(stages))} | {"0": 0}
-    class_tokens = first + 1 + sum(stages)
-    coarser = f"encoder.stack.layers.{first}.stem."
-    return [
-        (r"^patch_embed\.proj\.", "encoder.stem.patches.patches.project."),
-        *(
-            (rf"^patch_embed\.conv\.{3 * number + place}\.", f"encoder.stem.patches.convolve.{number}.{name}.")
-            for number in range(3)
-            for place, name in enumerate(("conv", "norm"))
-        ),
-        (r"^network\.1\.proj\.", f"{coarser}patches.project."),
-        (r"^pos_embed", f"{coarser}positions.table"),
-        (r"^network\.(\d+)\.(\d+)\.", lambda found: f"encoder.stack.layers.{starts[found[1]] + int(found[2])}."),
-        (r"^cls_token", f"encoder.stack.layers.{class_tokens}.class_tokens"),
-        (r"^post_network\.(\d+)\.", lambda found: f"encoder.stack.layers.{class_tokens + 1 + int(found[1])}."),
-    ]
-
-
-CASES = (
-    Case("cait_xxs24_224", "cait-xxs24", cait),
-    Case("volo_d1_224", "volo-d1", volo),
-    Case("mixer_s16_224", "mixer-s16"),
-    Case(
-        "deit_tiny_distilled_patch16_224",
-        "deit-ti-distilled",
-        lambda model: [(r"^cls_token", "encoder.stem.class_tokens")],
-    ),
+LAYER, BLOCK = "encoder.stack.layers.{i}", "blocks.{i}"
+DEIT = Architecture(
+    hf_config=import_architecture(FAMILIES["mixer"]).hf_config,  # not used: its folders are not read
+    config=DeiTConfig,
+    classes={},
+    name_map={
+        "encoder.stem.patches.project": flatten_kernel("patch_embed.proj"),
+        "encoder.stem.class_tokens": concatenate_vectors("cls_token", "dist_token"),
+        "encoder.stem.positions.table": concatenate_vectors("pos_embed"),
+        f"{LAYER}.norms.0": f"{BLOCK}.norm1",
+        f"{LAYER}.parts.0.qkv.project": keep_fused(f"{BLOCK}.attn.qkv"),
+        f"{LAYER}.parts.0.out": f"{BLOCK}.attn.proj",
+        f"{LAYER}.norms.1": f"{BLOCK}.norm2",
+        f"{LAYER}.parts.1.inner": f"{BLOCK}.mlp.fc1",
+        f"{LAYER}.parts.1.outer": f"{BLOCK}.mlp.fc2",
+        "encoder.stack.final": "norm",
+        "heads.0.head": "head",
+        "heads.1.head": "head_dist",
+    },
 )
+PUBLISHED = {  # architectures that are compared at their full size -> in the catalogue
+    "mixer_s16_224": "mixer-s16",
+    "cait_xxs24_224": "cait-xxs24",
+    "volo_d1_224": "volo-d1",
+    "levit_128s": "levit-128s",
+    "levit_conv_128s": "levit-128s",
+}
+ODD = [(37, 23), (22, 51), (16, 16), (300, 190), (11, 7)]  # widths and heights of images
 
 
 def import_timm() -> Any:
@@ -145,40 +85,117 @@ def import_timm() -> Any:
     return timm
 
 
-def stir(model: nn.Module) -> None:
-    """Other numbers in all tensors, so that gains, biases and statistics count as well."""
+def randomise(model: nn.Module) -> None:
+    """Change all tensors, so that gains, biases and statistics count as well."""
     for name, tensor in model.state_dict().items():
         if tensor.is_floating_point():
             tensor += 0.05 * (torch.rand_like(tensor) if name.endswith("var") else torch.randn_like(tensor))
 
 
+def measure(actual: Tensor, expected: Tensor) -> float:
+    """The largest difference, relative to the largest number."""
+    assert actual.shape == expected.shape
+    return float((actual - expected).abs().max() / expected.abs().max())
+
+
 @torch.no_grad()
-def compare(case: Case, timm: Any, dtype: torch.dtype) -> str:
+def compare_deit(timm: Any) -> str:
     torch.manual_seed(0)
-    theirs = timm.create_model(case.theirs).eval()
-    stir(theirs)
-    theirs = theirs.to(dtype)
-    ours = headwise.build(case.ours).eval().to(dtype)
-    ours.load_state_dict(case.weights(theirs))
-    assert count_parameters(ours) == count_parameters(theirs)
-    images = torch.randn(2, 3, 224, 224, dtype=dtype)
-    expected, found = theirs(images), ours(images)
-    apart, size = (found - expected).abs().max(), expected.abs().max()
-    kind = str(dtype).removeprefix("torch.")
+    model = timm.create_model("deit_tiny_distilled_patch16_224").eval()
+    ours = headwise.build("deit-ti-distilled").eval()
+    randomise(ours)
+    model.load_state_dict(build_state_dict(ours, DEIT, NO_VOCABULARIES))
+    images = torch.randn(2, 3, 224, 224)
+    difference = measure(ours(images), model(images))
+    return f"{'deit_tiny_distilled_patch16_224':32} {count_parameters(ours):>11,} parameters: {difference:.1e}"
+
+
+@torch.no_grad()
+def compare_folder(timm: Any, name: str, **arguments: Any) -> str:
+    """timm's folder in, ours out, timm's again."""
+    from timm.models import save_for_hf
+
+    torch.manual_seed(0)
+    model = timm.create_model(name, **arguments).eval()
+    randomise(model)
+    with tempfile.TemporaryDirectory() as parent:
+        save_for_hf(model, f"{parent}/theirs", safe_serialization=True, model_args=arguments)
+        imported = read_folder(Path(parent, "theirs"))
+        images = torch.randn(2, imported.config.channels, *imported.config.image)
+        difference = measure(imported.model(images), model(images))
+        double = measure(imported.model.double()(images.double()), model.double()(images.double()))
+        imported.model.float(), model.float()
+        write_folder(imported.model, imported.config, imported.task, imported.tokenisers, f"{parent}/ours")
+        again = timm.create_model(f"local-dir:{parent}/ours", pretrained=True).eval()
+        loaded = timm.create_model(f"local-dir:{parent}/theirs", pretrained=True)
+        pixels = max(compare_pixels(timm, side, imported.tokenisers.source) for side in (loaded, again))
+        before, after = model.state_dict(), again.state_dict()
+        assert before.keys() == after.keys() or "conv" in name
+        assert all(torch.equal(before[key].flatten(), after[key].flatten()) for key in before)
+        back = measure(again(images), model(images))
+        assert count_parameters(imported.model) == count_parameters(model)
+    label = f"{name} {arguments or ''}"
     return (
-        f"{case.ours:18} {count_parameters(ours):>11,} parameters, {kind}: {apart:.1e} apart, logits up to {size:.2f}"
+        f"{label:32} {count_parameters(model):>11,} parameters: {difference:.1e} ({double:.1e} in float64), "
+        f"timm loads the export: {back:.1e}, pixels {pixels:.1e}"
     )
+
+
+def compare_pixels(timm: Any, model: Any, source: Any) -> float:
+    """Images of odd sizes, prepared by timm and here."""
+    transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))
+    largest = 0.0
+    for width, height in ODD:
+        shape = (height, width, 3) if source.channels == 3 else (height, width)
+        image = Image.fromarray(np.random.default_rng(width).integers(0, 256, shape, np.uint8))
+        largest = max(largest, measure(source.normalise_images(source.read(image)[None]), transform(image)[None]))
+    return largest
+
+
+@torch.no_grad()
+def record(timm: Any, file: Path) -> None:
+    """Write the names and shapes of every architecture, and logits of small models."""
+    names = {}
+    for family in FAMILIES.values():
+        for name in import_architecture(family).hf_config.variants:
+            with torch.device("meta"):
+                model = timm.create_model(name)
+            shapes = {key: list(tensor.shape) for key, tensor in model.state_dict().items()}
+            names[name] = [len(shapes), count_parameters(model), digest_names(shapes)]
+            ours = list_shapes(name, {"img_size": model.pretrained_cfg["input_size"][-1]})
+            ours = {key: to_convolution(key, tensor) if "_conv_" in name else tensor for key, tensor in ours.items()}
+            assert shapes == {key: list(tensor.shape) for key, tensor in ours.items()}
+            print(name, *names[name], flush=True)
+    logits = {}
+    for label, (name, arguments) in CASES.items():
+        model = timm.create_model(name, **arguments).eval().double()
+        model.load_state_dict(build_weights(model.state_dict()))
+        logits[label] = [[round(float(value), 9) for value in row[:WIDTH]] for row in model(build_images(arguments))]
+        print(label, logits[label][0][:3], flush=True)
+    keys = {
+        name: sorted(
+            inspect.signature(getattr(timm.models, name).__init__).parameters.keys() - {"self", "args", "kwargs"}
+        )
+        for name in ("MlpMixer", "Cait", "VOLO", "Levit", "PretrainedCfg")
+    }
+    recorded = {"timm": timm.__version__, "names": names, "logits": logits, "keys": keys}
+    file.write_text(json.dumps(recorded, indent=None, separators=(",", ": ")) + "\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", help="such as cait-xxs24; all by default")
-    chosen = parser.parse_args().models
+    parser.add_argument("models", nargs="*", help="such as cait_xxs24_224; all by default")
+    parser.add_argument("--record", type=Path, help="write what the tests compare with")
+    options = parser.parse_args()
     timm = import_timm()
-    for case in CASES:
-        if not chosen or case.ours in chosen:
-            for dtype in (torch.float64, torch.float32):
-                print(compare(case, timm, dtype), flush=True)
+    if options.record:
+        record(timm, options.record)
+        return
+    for name, arguments in [*((name, {}) for name in PUBLISHED), *CASES.values()]:
+        if not options.models or name in options.models:
+            print(compare_folder(timm, name, **arguments), flush=True)
+    if not options.models:
+        print(compare_deit(timm))
 
 
 if __name__ == "__main__":

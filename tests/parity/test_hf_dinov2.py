@@ -1,4 +1,4 @@
-"""DINOv2 of `transformers` with random weights, in and out: the same outputs, the same tensors."""
+"""DINOv2 of `transformers`, with registers and without, with random weights: the same outputs, in and out."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ PROCESSOR: dict[str, Any] = {
     "crop_size": {"height": 32, "width": 32},
 }  # fmt: skip
 CASES: dict[str, dict[str, Any]] = {"mlp": {}, "swiglu": {"use_swiglu_ffn": True, "layerscale_value": 0.3}}
+KINDS = {"dinov2": "", "dinov2_with_registers": "WithRegisters"}
 IMAGES = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 
 
@@ -40,25 +41,29 @@ def output(model: Any, pixels: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", ["Dinov2ForImageClassification", "Dinov2Model"])
+@pytest.mark.parametrize("name", ["Dinov2{}ForImageClassification", "Dinov2{}Model"])
+@pytest.mark.parametrize("kind", KINDS)
 @torch.inference_mode()
-def test_outputs_are_equal_both_ways(name: str, case: str, tmp_path: Path) -> None:
-    model = build_hf_model("dinov2", name, **CASES[case])
+def test_outputs_are_equal_both_ways(name: str, case: str, kind: str, tmp_path: Path) -> None:
+    name = name.format(KINDS[kind])
+    model = build_hf_model(kind, name, **CASES[case])
     imported = from_hf(save_folder(model, tmp_path / "in"))
     assert_parity(imported.model(IMAGES), output(model, IMAGES))
-    base = getattr(model, "dinov2", model)
+    base = getattr(model, kind, model)
     assert_parity(imported.model.encoder(IMAGES, Context()).x, base(IMAGES).last_hidden_state)
     to_hf(imported, tmp_path / "out")
     again = getattr(transformers, name).from_pretrained(tmp_path / "out").eval()
     assert torch.equal(output(again, IMAGES), output(model, IMAGES))
-    before, after = (open_state_dict(tmp_path / side).add_prefix("dinov2.") for side in ("in", "out"))
-    assert set(before.names) == {*after.names, "dinov2.embeddings.mask_token"}
+    before, after = (open_state_dict(tmp_path / side).add_prefix(f"{kind}.") for side in ("in", "out"))
+    assert set(before.names) == {*after.names, f"{kind}.embeddings.mask_token"}
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @torch.inference_mode()
-def test_positions_are_interpolated_to_the_images_of_the_processor(tmp_path: Path) -> None:
+def test_positions_are_interpolated_to_the_images_of_the_processor(kind: str, tmp_path: Path) -> None:
     """Also through a saved run and an exported folder, which have the interpolated positions."""
-    model = build_hf_model("dinov2", "Dinov2ForImageClassification")
+    name = f"Dinov2{KINDS[kind]}ForImageClassification"
+    model = build_hf_model(kind, name)
     folder = save_folder(model, tmp_path / "in", crop_size={"height": 24, "width": 40})
     imported = from_hf(folder)
     Image.effect_noise((61, 53), 90).convert("RGB").save(tmp_path / "noise.png")
@@ -74,7 +79,7 @@ def test_positions_are_interpolated_to_the_images_of_the_processor(tmp_path: Pat
     square = from_hf(save_folder(model, tmp_path / "square", crop_size={"height": 48, "width": 48}))
     to_hf(square, tmp_path / "out")
     larger = torch.randn(2, 3, 48, 48)
-    again = transformers.Dinov2ForImageClassification.from_pretrained(tmp_path / "out").eval()
+    again = getattr(transformers, name).from_pretrained(tmp_path / "out").eval()
     assert_parity(output(again, larger), output(model, larger))
 
 

@@ -109,6 +109,8 @@ TINY: dict[str, dict[str, Any]] = {
              "patch_size": 8, "use_relative_position_bias": True},
     "dinov2": {**PATCHES, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "mlp_ratio": 3,
                "patch_size": 8},
+    "dinov2_with_registers": {**PATCHES, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3,
+                              "mlp_ratio": 3, "patch_size": 8, "num_register_tokens": 3},
     "swin": {**PATCHES, "embed_dim": 8, "depths": [1, 2], "num_heads": [2, 2], "window_size": 4},
     "swinv2": {**PATCHES, "embed_dim": 8, "depths": [1, 2], "num_heads": [2, 2], "window_size": 4,
                "pretrained_window_sizes": [0, 0]},

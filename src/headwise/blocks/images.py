@@ -50,7 +50,11 @@ def compute_patch_grid(pixels: Tensor, channels: int, patch: int) -> tuple[int, 
 
 
 class ImageStem(nn.Module):
-    """Image stem: patches, class tokens before them, positions, dropout; outputs a stream on a grid."""
+    """Image stem: patches, class tokens and register tokens before them, positions, dropout; a stream on a grid.
+
+    Register tokens (Darcet et al. 2024, "Vision Transformers Need Registers") are between the class tokens and the
+    patches; they have no positions and no head.
+    """
 
     def __init__(
         self,
@@ -60,11 +64,13 @@ class ImageStem(nn.Module):
         positions: nn.Module | None = None,
         dropout: float = 0.0,
         norm: nn.Module | None = None,
+        registers: int = 0,
     ):
         super().__init__()
         self.patches = patches
         self.norm = norm if norm is not None else nn.Identity()
         self.class_tokens = nn.Parameter(torch.zeros(class_tokens, width)) if class_tokens else None
+        self.registers = nn.Parameter(torch.zeros(registers, width)) if registers else None
         self.positions = positions
         self.drop = make_dropout(dropout)
 
@@ -77,6 +83,11 @@ class ImageStem(nn.Module):
         pos = torch.arange(x.shape[1], device=x.device)
         if self.positions is not None:
             x = self.positions(x, pos, grid)
+        if self.registers is not None:
+            class_tokens = x.shape[1] - grid[0] * grid[1]
+            registers = self.registers.expand(len(x), -1, -1)
+            x = torch.cat((x[:, :class_tokens], registers, x[:, class_tokens:]), dim=1)
+            pos = torch.arange(x.shape[1], device=x.device)
         return Stream(self.drop(x), pos, grid=grid)
 
 

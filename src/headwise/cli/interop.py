@@ -12,18 +12,20 @@ from headwise.cli.common import Checkpoint, With, log_to_stderr, say
 
 Check = Annotated[
     bool,
-    Parameter(negative="", help="Compare outputs with those of transformers; status 1 if they differ."),
+    Parameter(negative="", help="Compare outputs with those of transformers or timm; status 1 if they differ."),
 ]
 
 
 def import_model(source: Path, run: Path | None = None, *, check: Check = False) -> None:
-    """Import a Hugging Face folder (config.json and safetensors), a GGUF file or an ARPA file of n-grams as a run.
+    """Import a Hugging Face folder of transformers or timm (config.json and safetensors), a GGUF file or an ARPA file
+    of n-grams as a run.
 
     No code of the folder is executed. The run can be used, evaluated, fine-tuned and exported like any other.
 
     For example:
 
         headwise import gpt2 runs/gpt2
+        headwise import timm/mixer_b16_224.goog_in21k_ft_in1k runs/mixer
         headwise import smollm2.gguf runs/smollm2
         headwise import trigrams.arpa runs/trigrams
         headwise import gpt2 --check
@@ -31,7 +33,7 @@ def import_model(source: Path, run: Path | None = None, *, check: Check = False)
     Parameters
     ----------
     source
-        A folder as `save_pretrained` writes it, or a file whose name ends in .gguf or .arpa.
+        A folder as `save_pretrained` or timm's `save_for_hf` writes it, or a file whose name ends in .gguf or .arpa.
     run
         The new run folder; with --check it may be left out, and nothing is written.
     """
@@ -54,7 +56,7 @@ def import_model(source: Path, run: Path | None = None, *, check: Check = False)
 
 
 def check_outputs(folder: Path, model: Any = None) -> None:
-    """Print how far Headwise and transformers are apart; exit with status 1 if they differ."""
+    """Print how far Headwise and transformers, or timm, are apart; exit with status 1 if they differ."""
     from headwise.interop.hf.check import check_folder
 
     comparison = check_folder(folder, model)
@@ -67,7 +69,7 @@ def export(
     run: Path,
     folder: Path,
     *,
-    to: Annotated[Literal["hf", "ctranslate2", "arpa"], Parameter(help="Output format.")],
+    to: Annotated[Literal["hf", "timm", "ctranslate2", "arpa"], Parameter(help="Output format.")],
     int8: Annotated[bool, Parameter(negative="", help="For CTranslate2: store 8-bit weights.")] = False,
     check: Check = False,
     checkpoint: Checkpoint = "best",
@@ -75,9 +77,13 @@ def export(
 ) -> None:
     """Export a run for other programs.
 
+    --to hf writes a folder that transformers loads; MLP-Mixer, CaiT and VOLO, which it does not have, and models that
+    were imported from timm are written in timm's layout. --to timm writes that layout only.
+
     For example:
 
         headwise export runs/mine mine-hf --to hf
+        headwise export runs/levit levit-timm --to timm
         headwise export runs/mine mine-ct2 --to ctranslate2 --int8
         headwise export runs/shakespeare-ngram shakespeare.arpa --to arpa
 
@@ -90,30 +96,18 @@ def export(
     """
     log_to_stderr()
     from headwise.errors import UserError
-    from headwise.experiment.convert import to_hf
     from headwise.experiment.load import load
     from headwise.inference.backends import explain_unsupported_model
-    from headwise.interop.folders import read_json
     from headwise.utils.plugins import add_parts
 
     add_parts(with_ or ())
     loaded = load(run, which=checkpoint)
     if int8 and to != "ctranslate2":
         raise UserError("--int8: is for --to ctranslate2; leave it out")
-    if check and to != "hf":
-        raise UserError("--check: is for --to hf; leave it out")
-    if to == "hf":
-        if reason := to_hf(loaded, folder):
-            say(f"written with Headwise's own config, which Headwise reads and transformers cannot load: {reason}")
-            if check:
-                raise UserError(
-                    f"--check: {folder} cannot be compared, as transformers cannot load it; leave --check out"
-                )
-        else:
-            (name,) = read_json(folder / "config.json")["architectures"]
-            say(f"written as {name} of transformers")
-        if check:
-            check_outputs(folder, loaded.model)
+    if check and to not in ("hf", "timm"):
+        raise UserError("--check: is for --to hf and --to timm; leave it out")
+    if to in ("hf", "timm"):
+        export_folder(loaded, folder, "timm" if to == "timm" else "auto", check)
     elif to == "arpa":
         from headwise.interop.arpa import export_arpa
 
@@ -125,3 +119,24 @@ def export(
 
         export_ctranslate2(loaded.model, loaded.experiment.model, loaded.tokenisers, folder, int8)
     print(folder)
+
+
+def export_folder(loaded: Any, folder: Path, layout: Literal["auto", "timm"], check: bool) -> None:
+    """Write a folder of transformers or timm, and say which; with `check`, compare its outputs."""
+    from headwise.errors import UserError
+    from headwise.experiment.convert import to_hf
+    from headwise.interop.folders import read_json
+    from headwise.interop.timm import is_timm_config
+
+    if reason := to_hf(loaded, folder, layout):
+        say(f"written with Headwise's own config, which Headwise reads and transformers cannot load: {reason}")
+        if check:
+            raise UserError(f"--check: {folder} cannot be compared, as transformers cannot load it; leave --check out")
+        return
+    if is_timm_config(read_json(folder / "config.json")):
+        say(f"written in timm's layout: timm.create_model('local-dir:{folder}', pretrained=True) loads it")
+    else:
+        (name,) = read_json(folder / "config.json")["architectures"]
+        say(f"written as {name} of transformers")
+    if check:
+        check_outputs(folder, loaded.model)

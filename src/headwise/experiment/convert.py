@@ -19,7 +19,7 @@ from headwise.interop.folders import is_native_folder
 from headwise.interop.gguf_llama import read_gguf
 from headwise.interop.hf.image_processor import PROCESSOR
 from headwise.interop.hf.read import ImportedModel, read_folder
-from headwise.interop.hf.write import InexpressibleError, write_folder
+from headwise.interop.hf.write import InexpressibleError, Layout, write_folder
 from headwise.models.image_fields import ImageFields
 from headwise.models.ngram import BackoffConfig
 from headwise.ngram.arpa import from_arpa as read_arpa
@@ -96,9 +96,10 @@ def to_trained_model(imported: ImportedModel, source: Path) -> TrainedModel:
     return TrainedModel(imported.model, imported.tokenisers, experiment)
 
 
-def to_hf(loaded: TrainedModel, folder: Path | str) -> str:
-    """Write a folder that `transformers` loads. A model that none of its architectures can express is written with
-    Headwise's own config, which `from_hf` reads; the reason is returned then, an empty text otherwise."""
+def to_hf(loaded: TrainedModel, folder: Path | str, layout: Layout = "auto") -> str:
+    """Write a folder that `transformers` loads, or timm, where the model is one that timm alone has or the layout is
+    "timm". A model that none of their architectures can express is written with Headwise's own config, which `from_hf`
+    reads; the reason is returned then, an empty text otherwise. With the layout "timm" it is refused instead."""
     if isinstance(loaded.model, Ensemble) or not isinstance(loaded.model, nn.Module):
         raise UserError("only a single model can become a folder, not an ensemble or an engine; name one run")
     function = getattr(loaded.task.config, "function", "")
@@ -112,8 +113,11 @@ def to_hf(loaded: TrainedModel, folder: Path | str) -> str:
             folder,
             function=function,
             decode=loaded.experiment.decode,
+            layout=layout,
         )
     except InexpressibleError as error:
+        if layout == "timm":
+            raise
         write_native_folder(loaded, folder, str(error))
         return str(error)
     return ""

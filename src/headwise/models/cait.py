@@ -65,6 +65,10 @@ class CaitConfig(OneStackFields, ImageFields, ModelConfig):
     dropout: float = Field(0.0, ge=0, lt=1)
     layer_scale: float = Field(1e-5, ge=0)
 
+    @property
+    def pooling(self) -> str:
+        return "first"
+
     def encoder(self) -> ImageEncoder:
         patches = PatchEmbedding(self.channels, self.width, self.patch)
         positions = self.positions.build_grid_positions(self.width, self.grid(self.patch), class_tokens=0)

@@ -37,6 +37,7 @@ class ViTConfig(OneStackFields, ImageFields, ModelConfig):
     kind: Literal["vit"] = "vit"
     patch: int = Field(16, ge=1)
     class_tokens: int = Field(1, ge=0)  # each has a head; 0: one head on the pooled patches
+    registers: int = Field(0, ge=0)  # tokens without a head (Darcet et al. 2024)
     width: int = Field(768, ge=1)
     heads: int = Field(12, ge=1)
     depth: int = Field(12, ge=1)
@@ -65,7 +66,7 @@ class ViTConfig(OneStackFields, ImageFields, ModelConfig):
     def encoder(self) -> ImageEncoder:
         patches = PatchEmbedding(self.channels, self.width, self.patch)
         positions = self.positions.build_grid_positions(self.width, self.grid(self.patch), self.class_tokens)
-        stem = ImageStem(patches, self.width, self.class_tokens, positions, self.dropout)
+        stem = ImageStem(patches, self.width, self.class_tokens, positions, self.dropout, registers=self.registers)
         stack = build_stack(self, self.stack)
         if self.norm_pooled:
             stack.final = nn.Identity()

@@ -58,6 +58,10 @@ class VoloConfig(OneStackFields, ImageFields, ModelConfig):
     norm: AnyNorm = LayerNormConfig()
     dropout: float = Field(0.0, ge=0, lt=1)
 
+    @property
+    def pooling(self) -> str:
+        return "first"
+
     def encoder(self) -> ImageEncoder:
         outlookers = self.replace(
             width=self.outlook_width or max(1, self.width // 2),

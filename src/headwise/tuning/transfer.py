@@ -56,7 +56,7 @@ def resize_positions(new: LearnedGridPositions, old: LearnedGridPositions) -> di
     those of the class tokens. Empty if grid and class tokens are the same, or the widths differ."""
     if (new.grid, new.class_tokens) == (old.grid, old.class_tokens) or new.table.shape[1] != old.table.shape[1]:
         return {}
-    table = interpolate_positions(old.table, old.class_tokens, old.grid, new.grid)
+    table = interpolate_positions(old.table, old.class_tokens, old.grid, new.grid, new.antialias)
     shared = min(new.class_tokens, old.class_tokens)
     return {"table": torch.cat((table[:shared], new.table[shared : new.class_tokens], table[old.class_tokens :]))}
 

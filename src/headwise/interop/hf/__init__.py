@@ -18,11 +18,11 @@ How to add an architecture: one file beside this one, and its name in `ARCHITECT
    once where layers share its weights, and `{n-1}` in a value the number before it; a value may have `{group}` and
    `{inner}` for a layer that shares its weights (ALBERT). Parameters follow from the module
    (table -> weight). A value is a name; `fuse(...)` of several modules whose rows are concatenated here;
-   `transpose(...)` of one with transposed weights; `stack_experts(...)` of tensors that each expert `{e}` has;
-   `any_of(...)` of names of which a checkpoint has one; for anything else a `WeightConverter` with two functions. A key
-   may also be a whole tensor name, with whole tensor names as values. `head_maps` has the names of heads, by task or by
-   class. A tied tensor has an entry for each of its names. `ignored` has patterns of tensors that are ignored, each
-   with the reason.
+   `keep_fused(...)` of one that fuses the same projections; `transpose(...)` of one with transposed weights;
+   `stack_experts(...)` of tensors that each expert `{e}` has; `any_of(...)` of names of which a checkpoint has one;
+   for anything else a `WeightConverter` with two functions. A key may also be a whole tensor name, with whole tensor
+   names as values. `head_maps` has the names of heads, by task or by class. A tied tensor has an entry for each of its
+   names. `ignored` has patterns of tensors that are ignored, each with the reason.
 3. `special_names`, where the special tokens are not called pad, bos, eos and unk: `{"bos": "cls", "eos": "sep", ...}`.
    Ids are looked up in `config.json`, then by name through `tokenizer_config.json`.
 
@@ -34,6 +34,8 @@ task `classify-images`, `detect` or, without a head, `encode-images`; the task b
 `preprocessor_config.json` (image_processor.py). An example is vit.py with
 `tests/parity/test_hf_vit.py`.
 
+Models of timm have another `config.json`; headwise.interop.timm says how to add one.
+
 Tied tables, absent biases, layers that share weights, the base model's prefix, the order of the vocabulary
 (`text/hf.py`, `VocabularyMap`), shards, and errors about missing, unexpected or misshapen tensors need no further code.
 A parity test is in `tests/parity/test_hf_decoders.py`.
@@ -41,10 +43,11 @@ A parity test is in `tests/parity/test_hf_decoders.py`.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from headwise.errors import UserError, nearest
+from headwise.interop.timm import FAMILIES, import_architecture, is_timm_config, load_family
 
 if TYPE_CHECKING:
     from headwise.interop.hf.architecture import Architecture
@@ -62,6 +65,7 @@ ARCHITECTURES = {  # model_type -> module:name
     "deberta-v2": "headwise.interop.hf.deberta_v2:DEBERTA_V2",
     "deit": "headwise.interop.hf.deit:DEIT",
     "dinov2": "headwise.interop.hf.dinov2:DINOV2",
+    "dinov2_with_registers": "headwise.interop.hf.dinov2:DINOV2_WITH_REGISTERS",
     "detr": "headwise.interop.hf.detr:DETR",
     "distilbert": "headwise.interop.hf.distilbert:DISTILBERT",
     "electra": "headwise.interop.hf.electra:ELECTRA",
@@ -94,12 +98,22 @@ ARCHITECTURES = {  # model_type -> module:name
 }
 
 
+def find_architecture(data: Mapping[str, Any], where: str = "config.json") -> Architecture:
+    """Import the architecture that a `config.json` names, of `transformers` or of timm; errors begin with `where`."""
+    if is_timm_config(data):
+        return load_family(str(data["architecture"]), where)
+    return load_architecture(str(data.get("model_type")), where)
+
+
+def list_architectures(timm: bool = False) -> Iterator[Architecture]:
+    """Import all architectures of `transformers`, or those of timm."""
+    return (import_architecture(place) for place in (FAMILIES if timm else ARCHITECTURES).values())
+
+
 def load_architecture(model_type: str, where: str = "config.json") -> Architecture:
     """Import the architecture of a `model_type`; errors begin with `where`."""
     if model_type in ("", "None"):
         raise UserError(f"{where}: has no model_type; name a folder as `save_pretrained` of transformers writes it")
     if model_type not in ARCHITECTURES:
         raise UserError(f"{where}: model_type '{model_type}' is not known; {nearest(model_type, ARCHITECTURES)}")
-    module, _, name = ARCHITECTURES[model_type].partition(":")
-    architecture: Architecture = getattr(import_module(module), name)
-    return architecture
+    return import_architecture(ARCHITECTURES[model_type])

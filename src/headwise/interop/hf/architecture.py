@@ -203,6 +203,11 @@ def fuse(*names: str) -> WeightConverter:
     return WeightConverter(names)
 
 
+def keep_fused(name: str) -> WeightConverter:
+    """A module that fuses the same projections, in the same order, in both libraries."""
+    return WeightConverter((name,), write=lambda tensor, sizes: (tensor,))
+
+
 def transpose(name: str) -> WeightConverter:
     """A Hugging Face module with transposed weights."""
     return WeightConverter((name,), transpose_matrix, lambda tensor, sizes: (transpose_matrix([tensor]),))

@@ -1,4 +1,5 @@
-"""Compare a folder in Headwise and in `transformers`: outputs on a few inputs, and what generators generate.
+"""Compare a folder in Headwise and in `transformers` or, if it has timm's layout, in timm: outputs on a few inputs, and
+what generators generate.
 
 Letters: B inputs, T tokens, V words that both models have, C channels.
 """
@@ -6,8 +7,9 @@ Letters: B inputs, T tokens, V words that both models have, C channels.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from headwise.interop.folders import is_native_folder, read_json
 from headwise.interop.hf import load_architecture
 from headwise.interop.hf.check_generation import SearchComparison, compare_searches
 from headwise.interop.hf.read import GENERATIVE_TASKS, ImportedModel, read_folder
+from headwise.interop.timm import is_timm_config
 from headwise.text import BOS, EOS, SPECIALS
 
 TOLERANCE = 1e-4  # relative to the largest output
@@ -51,26 +54,36 @@ class Comparison:
 def check_folder(folder: Path | str, model: Any = None) -> Comparison:
     """Load a folder in both libraries and compare them; `model` is the Headwise model that the folder was exported
     from, if it was."""
-    try:
-        import transformers
-    except ImportError:
-        raise UserError(
-            "--check: compares with transformers, which is not installed; install it: pip install transformers"
-        ) from None
     folder = Path(folder)
     if is_native_folder(folder):
         raise UserError(f"{folder}: --check: has Headwise's own config, which transformers cannot load; leave it out")
+    path = folder / "config.json"
+    library = "timm" if path.is_file() and is_timm_config(read_json(path)) else "transformers"
+    try:
+        module: Any = import_module(library)
+    except ImportError:
+        raise UserError(
+            f"--check: compares with {library}, which is not installed; install it: pip install {library}"
+        ) from None
     imported = read_folder(folder)
-    data = read_json(folder / "config.json")
-    name = load_architecture(str(data.get("model_type"))).read_class_name(data, str(folder / "config.json"))
-    with hide_messages(transformers), torch.inference_mode():
+    with hide_messages(module) if library == "transformers" else nullcontext(), torch.inference_mode():
         try:
-            hf_model = getattr(transformers, name).from_pretrained(folder, dtype=torch.float32).eval()
-        except Exception as error:  # whatever transformers raises
+            hf_model = load_timm_model(module, folder) if library == "timm" else load_hf_model(module, path)
+        except Exception as error:  # whatever the library raises
             reason = str(error).partition("\n")[0][:200]
-            raise UserError(f"{folder}: --check: transformers cannot load it ({reason}); leave --check out") from None
+            raise UserError(f"{folder}: --check: {library} cannot load it ({reason}); leave --check out") from None
         ours = imported.model if model is None else model.cpu().eval()
         return compare_models(imported, ours, hf_model)
+
+
+def load_hf_model(transformers: Any, path: Path) -> Any:
+    data = read_json(path)
+    name = load_architecture(str(data.get("model_type"))).read_class_name(data, str(path))
+    return getattr(transformers, name).from_pretrained(path.parent, dtype=torch.float32).eval()
+
+
+def load_timm_model(timm: Any, folder: Path) -> Any:
+    return timm.create_model(f"local-dir:{folder}", pretrained=True).float().eval()
 
 
 @contextmanager
@@ -111,6 +124,8 @@ def run_on_images(imported: ImportedModel, model: Any, hf_model: Any) -> Outputs
     config: Any = imported.config
     images = torch.randn(INPUTS, config.channels, *config.image, generator=torch.Generator().manual_seed(0))
     actual, expected = model(images), hf_model(images)
+    if isinstance(expected, Tensor):  # of timm
+        return actual, expected
     if imported.task == "encode-images":
         pooled = getattr(expected, "pooler_output", None)
         expected = expected.last_hidden_state[:, 0] if pooled is None else pooled

@@ -14,8 +14,8 @@ from headwise.interop.hf.architecture import (
     Architecture,
     HfActivation,
     NameMap,
-    WeightConverter,
     fuse,
+    keep_fused,
     name_activation,
 )
 from headwise.interop.hf.images import (
@@ -28,13 +28,8 @@ from headwise.interop.hf.images import (
 )
 from headwise.models.vit import ViTConfig
 
-LAYER, HF_LAYER = "encoder.stack.layers.{i}", "dinov2.encoder.layer.{i}"
+LAYER = "encoder.stack.layers.{i}"
 MAX_RATIO = 64
-
-
-def keep_whole(name: str) -> WeightConverter:
-    """A module with the gate's rows before the other half's, as in Headwise."""
-    return WeightConverter((name,), write=lambda tensor, sizes: (tensor,))
 
 
 class HfDinov2Config(HfImageConfig):
@@ -47,6 +42,7 @@ class HfDinov2Config(HfImageConfig):
     )
     image_processor: ClassVar[str] = "BitImageProcessor"
     interpolates: ClassVar[bool] = True
+    prefix: ClassVar[str] = "dinov2"
 
     model_type: Literal["dinov2"] = "dinov2"
     hidden_size: int = Field(768, gt=0)
@@ -124,31 +120,73 @@ class HfDinov2Config(HfImageConfig):
 
     def build_name_map(self) -> NameMap:
         inner, outer = ("weights_in", "weights_out") if self.use_swiglu_ffn else ("fc1", "fc2")
+        mlp = f"{self.prefix}.encoder.layer.{{i}}.mlp"
         return {
-            f"{LAYER}.parts.1.inner": keep_whole(f"{HF_LAYER}.mlp.{inner}"),
-            f"{LAYER}.parts.1.outer": f"{HF_LAYER}.mlp.{outer}",
+            f"{LAYER}.parts.1.inner": keep_fused(f"{mlp}.{inner}"),
+            f"{LAYER}.parts.1.outer": f"{mlp}.{outer}",
         }
 
 
+class HfDinov2WithRegistersConfig(HfDinov2Config):
+    """DINOv2 with register tokens; the interpolation of its positions is antialiased."""
+
+    prefix: ClassVar[str] = "dinov2_with_registers"
+
+    model_type: Literal["dinov2_with_registers"] = "dinov2_with_registers"  # type: ignore[assignment]
+    patch_size: PatchSize = 16
+    num_register_tokens: int = Field(4, gt=0, le=1000)
+
+    def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
+        positions = {"kind": "grid", "antialias": True}
+        return super().to_settings(task, names) | {"registers": self.num_register_tokens, "positions": positions}
+
+    @classmethod
+    def from_model_config(cls, config: Any, vocab: int) -> Self:
+        hf_config: Self = super().from_model_config(config, vocab)
+        registers = config.registers or 1  # none reads back differently
+        with_registers: Self = hf_config.replace(num_register_tokens=registers)
+        return with_registers
+
+
+def map_base_model(prefix: str) -> dict[str, Any]:
+    """Tensor names of both models; those of the feed-forward networks depend on the config."""
+    hf_layer = f"{prefix}.encoder.layer.{{i}}"
+    return {
+        "encoder.stem.patches.project": flatten_kernel(f"{prefix}.embeddings.patch_embeddings.projection"),
+        "encoder.stem.class_tokens": concatenate_vectors(f"{prefix}.embeddings.cls_token"),
+        "encoder.stem.registers": concatenate_vectors(f"{prefix}.embeddings.register_tokens"),
+        "encoder.stem.positions.table": concatenate_vectors(f"{prefix}.embeddings.position_embeddings"),
+        f"{LAYER}.norms.0": f"{hf_layer}.norm1",
+        f"{LAYER}.parts.0.qkv.project": fuse(
+            *(f"{hf_layer}.attention.attention.{part}" for part in ("query", "key", "value"))
+        ),
+        f"{LAYER}.parts.0.out": f"{hf_layer}.attention.output.dense",
+        f"{LAYER}.adds.0.gain": f"{hf_layer}.layer_scale1.lambda1",
+        f"{LAYER}.norms.1": f"{hf_layer}.norm2",
+        f"{LAYER}.adds.1.gain": f"{hf_layer}.layer_scale2.lambda1",
+        "encoder.stack.final": f"{prefix}.layernorm",
+    }
+
+
+MASK_TOKEN = "only masked image modelling uses it"
 DINOV2 = Architecture(
     hf_config=HfDinov2Config,
     config=ViTConfig,
     classes={"Dinov2ForImageClassification": "classify-images", "Dinov2Model": "encode-images"},
-    name_map={
-        "encoder.stem.patches.project": flatten_kernel("dinov2.embeddings.patch_embeddings.projection"),
-        "encoder.stem.class_tokens": concatenate_vectors("dinov2.embeddings.cls_token"),
-        "encoder.stem.positions.table": concatenate_vectors("dinov2.embeddings.position_embeddings"),
-        f"{LAYER}.norms.0": f"{HF_LAYER}.norm1",
-        f"{LAYER}.parts.0.qkv.project": fuse(
-            *(f"{HF_LAYER}.attention.attention.{part}" for part in ("query", "key", "value"))
-        ),
-        f"{LAYER}.parts.0.out": f"{HF_LAYER}.attention.output.dense",
-        f"{LAYER}.adds.0.gain": f"{HF_LAYER}.layer_scale1.lambda1",
-        f"{LAYER}.norms.1": f"{HF_LAYER}.norm2",
-        f"{LAYER}.adds.1.gain": f"{HF_LAYER}.layer_scale2.lambda1",
-        "encoder.stack.final": "dinov2.layernorm",
-    },
+    name_map=map_base_model("dinov2"),
     head_maps={"classify-images": {"heads.0.head": "classifier"}},
     base_prefix="dinov2.",
-    ignored={r"dinov2\.embeddings\.mask_token": "only masked image modelling uses it"},
+    ignored={r"dinov2\.embeddings\.mask_token": MASK_TOKEN},
+)
+DINOV2_WITH_REGISTERS = Architecture(
+    hf_config=HfDinov2WithRegistersConfig,
+    config=ViTConfig,
+    classes={
+        "Dinov2WithRegistersForImageClassification": "classify-images",
+        "Dinov2WithRegistersModel": "encode-images",
+    },
+    name_map=map_base_model("dinov2_with_registers"),
+    head_maps={"classify-images": {"heads.0.head": "classifier"}},
+    base_prefix="dinov2_with_registers.",
+    ignored={r"dinov2_with_registers\.embeddings\.mask_token": MASK_TOKEN},
 )

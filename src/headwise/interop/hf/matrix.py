@@ -17,8 +17,10 @@ from headwise.interop.hf.image_processor import PROCESSOR
 from headwise.interop.hf.images import HfImageConfig
 from headwise.interop.hf.tokenizer_classes import ALIASES, CLASSES, VERBATIM
 from headwise.interop.hf.tokenizer_config import ACTING, NEUTRAL, NO_EFFECT, TOKENIZER
+from headwise.interop.timm import FAMILIES, import_architecture
 
 TESTED = "5.22"  # version of transformers
+TIMM_TESTED = "1.0.31"
 COLUMNS = {  # column -> tasks
     "generate": ("language-model", "transduce"),
     "classify": ("classify", "classify-images"),
@@ -46,6 +48,12 @@ KEYS_INTRODUCTION = (
     "Tests compare the lists with the installed classes; `make test-weights` changes one value of each key and "
     "compares outputs.",
     "Without effect in every model type:",
+)
+TIMM = (
+    "## timm",
+    "Folders in timm's layout (`architecture` and `pretrained_cfg` in `config.json`), compared with timm "
+    f"{TIMM_TESTED} by `benchmarks/timm_parity.py`. Images are prepared as `pretrained_cfg` says; a model without a "
+    "head has `num_classes` 0.",
 )
 
 
@@ -76,11 +84,24 @@ def render_page() -> str:
     general = "\n".join(f"- {reason}: {quote(sorted(keys))}" for reason, keys in REASONS.items())
     sections = [render_keys(name) for name in sorted(ARCHITECTURES)]
     keys = (KEYS_TITLE, *KEYS_INTRODUCTION, general, *sections)
-    return "\n\n".join((TITLE, *INTRODUCTION, table, *render_tokenizers(), *keys)) + "\n"
+    return "\n\n".join((TITLE, *INTRODUCTION, table, *TIMM, render_timm_table(), *render_tokenizers(), *keys)) + "\n"
 
 
 def render_table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows))
+
+
+def render_timm_table() -> str:
+    """The architectures of timm, by family."""
+    header = ["`kind` in Headwise", "in", "out", "classify", "encode", "`architecture`"]
+    rows = []
+    for place in FAMILIES.values():
+        family = import_architecture(place)
+        tasks = set(family.classes.values())
+        marks = [YES if tasks.intersection(COLUMNS[column]) else NO for column in ("classify", "encode")]
+        kind = family.config.model_fields["kind"].default
+        rows.append([f"`{kind}`", YES, YES, *marks, quote(family.hf_config.variants)])
+    return render_table(header, rows)
 
 
 def render_tokenizers() -> list[str]:

@@ -29,6 +29,7 @@ from headwise.interop.hf.architecture import (
     NameMap,
     TokenId,
     WeightConverter,
+    keep_fused,
     name_activation,
 )
 from headwise.interop.hf.bert import LABELS
@@ -207,11 +208,6 @@ def write_positions(mixers: Sequence[PartConfig], windows: Sequence[WindowConfig
             tables[layer_type] = written.pop("rope_parameters")
             keys |= {key: value for key, value in written.items() if key == "max_position_embeddings"}
     return keys | ({"rope_parameters": tables} if tables else {})
-
-
-def keep_fused(name: str) -> WeightConverter:
-    """A Hugging Face module with the rows of several projections, in Headwise's order."""
-    return WeightConverter((name,), write=lambda tensor, sizes: (tensor,))
 
 
 LAYER, HF_LAYER = "encoder.stack.layers.{i}", "model.layers.{i}"

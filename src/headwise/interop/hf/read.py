@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,13 @@ from headwise.config.base import validate
 from headwise.decode.generation_config import from_generation_config
 from headwise.errors import UserError
 from headwise.interop.folders import read_json
-from headwise.interop.hf import load_architecture
+from headwise.interop.hf import find_architecture
 from headwise.interop.hf.architecture import Architecture, HfTextConfig
 from headwise.interop.hf.files import LazyStateDict, open_state_dict
 from headwise.interop.hf.ignored_keys import GENERATION
-from headwise.interop.hf.image_processor import PROCESSOR, Processor, read_pixels
-from headwise.interop.hf.images import HfImageConfig
+from headwise.interop.hf.image_processor import PROCESSOR
+from headwise.interop.hf.images import ImageConfig
+from headwise.interop.hf.labels import infer_classification_task, read_labels
 from headwise.interop.hf.sizes import AllocationLimit, check_sizes
 from headwise.interop.hf.text import (
     GENERATIVE_TASKS,
@@ -41,9 +42,9 @@ from headwise.text import PAD
 from headwise.text.hf import HfTokeniser, VocabularyMap
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
+from headwise.vision.pixels import Pixels
 
 GENERATION_CONFIG = "generation_config.json"
-MAX_LABELS = 100_000
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,8 @@ def read_folder(folder: Path | str) -> ImportedModel:
     """Read the config, the checkpoint and the tokenisers of a folder."""
     folder, where = Path(folder), str(Path(folder) / "config.json")
     data = read_json(folder / "config.json")
-    architecture, weights = load_architecture(str(data.get("model_type")), where), open_state_dict(folder)
-    if issubclass(architecture.hf_config, HfImageConfig):
+    architecture, weights = find_architecture(data, where), open_state_dict(folder)
+    if issubclass(architecture.hf_config, ImageConfig):
         return build_image_model(architecture, data, weights, folder)
     imported = build_text_model(architecture, data, weights, architecture.read_tokeniser_files(folder, data), where)
     if imported.task not in GENERATIVE_TASKS:
@@ -166,15 +167,14 @@ def build_image_model(
 ) -> ImportedModel:
     """Build an image model, for the labels in `config.json`, and load its weights."""
     where = str(folder / "config.json")
-    class_name = architecture.read_class_name(data, where)
-    task, labels = architecture.classes[class_name], read_labels(data, where)
-    if task == "classify-images" and infer_classification_task(data, labels, where) != ("classify", {}):
-        raise UserError(f"{where}: problem_type: of images only one label of several is supported")
     hf_config = architecture.hf_config.read(data, where)
-    assert isinstance(hf_config, HfImageConfig)
+    assert isinstance(hf_config, ImageConfig)
+    class_name = hf_config.read_class_name(architecture, data, where)
+    task = architecture.classes[class_name]
+    labels = hf_config.read_labels(data, task, where)
     check_sizes(hf_config, weights, where)
     config: Any = validate(architecture.config, hf_config.to_settings(task, weights.names), where)
-    pixels = read_pixels(folder, config.image, config.channels, hf_config.image_processor)
+    pixels = hf_config.read_pixels(folder, config)
     if pixels and hf_config.any_size:
         hf_config = hf_config.replace(image_size=(pixels.height, pixels.width))
         config = config.replace(image=(pixels.height, pixels.width))
@@ -182,13 +182,14 @@ def build_image_model(
         sizes = [f"{rows} x {columns} pixels" for rows, columns in ((pixels.height, pixels.width), config.image)]
         raise UserError(f"{folder / PROCESSOR}: makes images of {sizes[0]}, and the model reads {sizes[1]}; correct it")
     hf_config.check_image_size(where)
-    default_pixels = Processor(kind=hf_config.image_processor, size=None).to_pixels(config.image, config.channels)
-    own_size = Tokenisers(default_pixels, Labels(distinguish_labels(labels)))
-    tokenisers = replace(own_size, source=pixels or default_pixels)
+    rows, columns = config.image
+    any_pixels = Pixels(rows, columns, config.channels, (0.5,) * config.channels, (0.5,) * config.channels)
+    own_size = Tokenisers(any_pixels, Labels(distinguish_labels(labels)))
+    tokenisers = replace(own_size, source=pixels or any_pixels)
     task_config = TASKS.parse(task)
     assert isinstance(task_config, TaskConfig)
-    weights, with_head = weights.add_prefix(architecture.base_prefix), architecture.with_head(class_name)
-    named = replace(with_head, name_map={**with_head.name_map, **hf_config.build_name_map()})
+    weights = weights.add_prefix(architecture.base_prefix)
+    named = hf_config.add_names(architecture.with_head(class_name))
     model = build_model(lambda: task_config.build(own_size).build(config), named, NO_VOCABULARIES, weights, {}, where)
     load_weights(model, named, NO_VOCABULARIES, weights)
     if pixels and (pixels.height, pixels.width) != config.image:
@@ -200,7 +201,7 @@ def build_image_model(
 def interpolate_model(model: Any, resized: Any) -> Any:
     """The same model for images of another size, with interpolated position embeddings."""
     old, new = model.encoder.stem.positions, resized.encoder.stem.positions
-    table = interpolate_positions(old.table.detach(), old.class_tokens, old.grid, new.grid)
+    table = interpolate_positions(old.table.detach(), old.class_tokens, old.grid, new.grid, old.antialias)
     resized.load_state_dict(model.state_dict() | {"encoder.stem.positions.table": table})
     return resized
 
@@ -225,38 +226,6 @@ def build_model(
         raise UserError(f"{where}: {problem}; correct it") from None
     compare_checkpoint(model, architecture, vocabularies, weights, stored_names)
     return model
-
-
-def read_labels(config: Mapping[str, Any], where: str) -> list[str]:
-    """The labels in a `config.json`, in the order of their ids. As in `transformers`, `num_labels` wins over an
-    `id2label` of another length."""
-    id2label = config.get("id2label") or {}
-    count = config.get("num_labels") or len(id2label) or 2
-    if not isinstance(id2label, Mapping) or not all(str(key).isdecimal() for key in id2label):
-        raise UserError(f"{where}: id2label: must name labels by their numbers, as {{'0': 'bad'}}; correct it")
-    if not isinstance(count, int) or not 0 < count <= MAX_LABELS:
-        raise UserError(f"{where}: num_labels: is {count!r}; it must be a number from 1 to {MAX_LABELS}")
-    if len(id2label) != count:
-        return [f"LABEL_{number}" for number in range(count)]
-    return [str(id2label[key]) for key in sorted(id2label, key=int)]
-
-
-def infer_classification_task(
-    config: Mapping[str, Any], labels: Sequence[str], where: str
-) -> tuple[str, dict[str, Any]]:
-    """The task of a text classifier and its settings, as the pipeline of `transformers` reads `problem_type`: a single
-    label without `problem_type` has a sigmoid."""
-    problem_type, single = config.get("problem_type"), len(labels) == 1
-    if problem_type == "regression" and single:
-        return "regress", {}
-    if problem_type == "multi_label_classification" or (problem_type is None and single):
-        return "classify", {"function": "sigmoid"}
-    if problem_type in (None, "single_label_classification") and not single:
-        return "classify", {}
-    raise UserError(
-        f"{where}: problem_type: {problem_type!r} with {len(labels)} labels is not supported; a regression has one "
-        "label, a single_label_classification more than one"
-    )
 
 
 class SkipInit(TorchFunctionMode):

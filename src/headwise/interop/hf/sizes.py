@@ -21,9 +21,9 @@ COUNTS = r"n_layer|depths?|(.*_)?(layers|experts|groups|blocks)"
 SHARED_LAYERS = 100  # layers that one tensor may serve
 LIMITS = {  # pattern of keys -> largest value
     COUNTS: 1000,
-    r"num_channels": 1000,
+    r"num_channels|in_chans": 1000,
     r"(.*_)?vocab_size": 1_000_000,
-    r"image_size": 4096,
+    r"image_size|img_size": 4096,
 }
 FREE_ELEMENTS = 2**24  # elements that a model may allocate beside those that its checkpoint explains
 FACTOR = 4  # tied tables are allocated twice, and initial values are computed

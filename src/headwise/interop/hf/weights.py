@@ -19,7 +19,14 @@ from headwise.blocks.attention.multihead import CrossProjection, SelfProjection
 from headwise.blocks.heads import SUPPRESSED_BIAS
 from headwise.blocks.images import PatchEmbedding
 from headwise.errors import UserError
-from headwise.interop.hf.architecture import Architecture, WeightConverter, concatenate, list_names, transpose_matrix
+from headwise.interop.hf.architecture import (
+    Architecture,
+    NameMap,
+    WeightConverter,
+    concatenate,
+    list_names,
+    transpose_matrix,
+)
 from headwise.interop.hf.files import DTYPES, UNQUANTISED, WEIGHT_DTYPES, LazyStateDict
 from headwise.interop.hf.text import Vocabularies
 from headwise.models.init_weights import list_projection_sizes
@@ -61,13 +68,10 @@ class MappedTensor:
 def map_tensors(model: nn.Module, architecture: Architecture, vocabularies: Vocabularies) -> list[MappedTensor]:
     """Every tensor of a model with its Hugging Face names; tied tensors once."""
     mapped: dict[int, MappedTensor] = {}
-    patterns = [
-        (_compile_pattern(name), value if isinstance(value, WeightConverter) else WeightConverter((value,)))
-        for name, value in architecture.name_map.items()
-    ]
+    patterns = NamePatterns(architecture.name_map)
     for name, tensor in model.state_dict(keep_vars=True).items():
         entry = mapped.setdefault(id(tensor), _describe_tensor(model, name, tensor, vocabularies))
-        for pattern, converter in patterns:
+        for pattern, converter in patterns.list_candidates(name):
             if candidates := _expand_names(model, name, tensor, pattern, converter):
                 entry.converter = entry.converter if entry.candidates else converter
                 entry.candidates += candidates
@@ -186,6 +190,24 @@ def build_state_dict(model: nn.Module, architecture: Architecture, vocabularies:
         for parts in (parts for copies in entry.written for parts in copies):
             state |= dict(zip(parts, converted, strict=True))
     return state
+
+
+class NamePatterns:
+    """The patterns of a name map. Those without placeholders, of which there may be hundreds, are looked up."""
+
+    def __init__(self, name_map: NameMap):
+        self.converters = [
+            value if isinstance(value, WeightConverter) else WeightConverter((value,)) for value in name_map.values()
+        ]
+        self.literals = {name: number for number, name in enumerate(name_map) if "{" not in name}
+        self.patterns = {number: _compile_pattern(name) for number, name in enumerate(name_map) if "{" in name}
+
+    def list_candidates(self, name: str) -> Iterator[tuple[re.Pattern[str], WeightConverter]]:
+        """The patterns that may match a tensor's name or its module's, in the order of the name map."""
+        literals = {self.literals[key]: key for key in (name, name.rpartition(".")[0]) if key in self.literals}
+        for number in sorted({*self.patterns, *literals}):
+            pattern = self.patterns.get(number) or _compile_pattern(literals[number])
+            yield pattern, self.converters[number]
 
 
 def _compile_pattern(name: str) -> re.Pattern[str]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from safetensors.torch import save_file
 from torch import Tensor
@@ -16,12 +15,12 @@ from headwise.decode.config import DecodeConfig
 from headwise.decode.generation_config import to_generation_config
 from headwise.errors import UserError
 from headwise.interop.folders import create_folder
-from headwise.interop.hf import ARCHITECTURES, load_architecture
+from headwise.interop.hf import list_architectures
 from headwise.interop.hf.architecture import Architecture, HfConfig, HfTextConfig
 from headwise.interop.hf.channels import move_sines_first
 from headwise.interop.hf.files import WEIGHTS
-from headwise.interop.hf.image_processor import PROCESSOR, build_processor_config
-from headwise.interop.hf.images import HfImageConfig
+from headwise.interop.hf.images import ImageConfig
+from headwise.interop.hf.labels import build_config_json, choose_problem_type
 from headwise.interop.hf.text import (
     GENERATIVE_TASKS,
     LABELLERS,
@@ -39,6 +38,7 @@ from headwise.interop.hf.tokenizer_json import add_post_processor, to_tokenizer_
 from headwise.interop.hf.weights import build_state_dict
 from headwise.models.assemble import TextFields
 from headwise.models.generative import GenerativeModel
+from headwise.models.image_fields import ImageFields
 from headwise.models.language_model import LanguageModel
 from headwise.models.layers import LayerFields
 from headwise.models.masked_lm import MaskedLanguageModel
@@ -59,7 +59,8 @@ IGNORED_SETTINGS = {
 }  # fmt: skip
 STACK_SETTINGS = {"depth", "layers", "shared", "groups", "encoder", "decoder"}
 SIDES = ("encoder", "decoder")
-NO_ARCHITECTURE = "model.kind: transformers has no '{kind}' to {task}; train another kind if it must load it"
+NO_ARCHITECTURE = "model.kind: {library} has no '{kind}' to {task}; train another kind if it must load it"
+Layout = Literal["auto", "timm"]
 log = logging.getLogger(__name__)
 MAX_LENGTH = 1024  # limit in generation_config.json
 GENERATION_IDS = tuple(
@@ -68,7 +69,7 @@ GENERATION_IDS = tuple(
 
 
 class InexpressibleError(UserError):
-    """No architecture of `transformers` can express a model."""
+    """No architecture of `transformers` or timm can express a model."""
 
 
 def write_folder(
@@ -80,8 +81,10 @@ def write_folder(
     vocabulary_map: VocabularyMap | None = None,
     function: str = "",
     decode: DecodeConfig | None = None,
+    layout: Layout = "auto",
 ) -> None:
-    """Write a folder that `transformers` loads.
+    """Write a folder that `transformers` loads; or timm, where `layout` says so, where `transformers` has no such
+    architecture, or where the model's images are prepared as timm does.
 
     An imported model gets its Hugging Face ids back, which its tokeniser or `vocabulary_map` knows; a model trained
     here keeps its ids. `function` turns a classifier's logits into probabilities (softmax or sigmoid);
@@ -89,7 +92,9 @@ def write_folder(
     """
     try:
         if tokenisers and isinstance(tokenisers.source, Pixels):
-            _write_image_model(model, config, task, tokenisers, folder)
+            _write_image_model(model, config, task, tokenisers, folder, layout)
+        elif layout == "timm":
+            raise UserError("--to timm: timm has image models only; use --to hf")
         else:
             _write_text_model(model, config, task, tokenisers, folder, vocabulary_map, function, decode)
     except UserError as error:
@@ -111,7 +116,7 @@ def _write_text_model(
     build_task = "classify" if task == "regress" else task
     labels = tokenisers.target.vocabulary[len(SPECIALS) :] if tokenisers and build_task in LABELLERS else []
     if not isinstance(config, LayerFields):  # n-grams, hidden Markov models, word vectors, recurrent networks
-        raise UserError(NO_ARCHITECTURE.format(kind=config.kind, task=task))
+        raise UserError(NO_ARCHITECTURE.format(library="transformers", kind=config.kind, task=task))
     source, target = find_vocabularies(model, task, tokenisers, labels, vocabulary_map)
     if isinstance(model, ReplacedTokenDetector) and model.generator is not None:
         log.info("generator: not written, as a folder of transformers has the discriminator alone")
@@ -158,49 +163,33 @@ def _check_special_ids(architecture: Architecture, hf_config: HfConfig, data: Ma
             )
 
 
-def _write_image_model(model: Any, config: Any, task: str, tokenisers: Tokenisers, folder: Path | str) -> None:
+def _write_image_model(
+    model: Any, config: Any, task: str, tokenisers: Tokenisers, folder: Path | str, layout: Layout
+) -> None:
     """The config has the image size and the channels of the training data."""
     pixels = tokenisers.source
     assert isinstance(pixels, Pixels)
     labels = tokenisers.target.vocabulary[len(SPECIALS) :]
     sized_config = config.with_image_size(pixels.height, pixels.width, pixels.channels)
-    architecture, hf_config = choose_architecture(sized_config, task)
-    assert isinstance(hf_config, HfImageConfig)
+    if pixels.fit is not None and pixels.fit.rounding == "nearest":  # as in timm, from which it was read
+        layout = "timm"
+    architecture, hf_config = choose_architecture(sized_config, task, layout=layout)
+    assert isinstance(hf_config, ImageConfig)
     hf_config.check_image_size("config.json")
     class_name = architecture.choose_class_name(task, model.state_dict())
-    with_head = architecture.with_head(class_name)
-    named = replace(with_head, name_map={**with_head.name_map, **hf_config.build_name_map()})
+    named = hf_config.add_names(architecture.with_head(class_name))
     state = build_state_dict(model, named, NO_VOCABULARIES)
-    choose_problem_type(task, "softmax", labels)  # refuses a single label
+    files = hf_config.build_files(class_name, task, labels, pixels)
     with create_folder(folder) as temporary:
         _save_checkpoint(state, temporary)
-        write_json(temporary / "config.json", build_config_json(hf_config, class_name, labels))
-        write_json(temporary / PROCESSOR, build_processor_config(pixels))
+        for name, data in files.items():
+            write_json(temporary / name, data)
 
 
 def _save_checkpoint(state: Mapping[str, Tensor], folder: Path) -> None:
     """Save a state dict; safetensors needs tensors that share no storage."""
     copies = {name: tensor.clone().contiguous() for name, tensor in state.items()}
     save_file(copies, folder / WEIGHTS, metadata={"format": "pt"})
-
-
-def build_config_json(hf_config: HfConfig, class_name: str, labels: Sequence[str]) -> dict[str, Any]:
-    """`config.json` without special token ids."""
-    label_maps = {
-        "id2label": {str(number): label for number, label in enumerate(labels)},
-        "label2id": {label: number for number, label in enumerate(labels)},
-    }
-    data = hf_config.model_dump(mode="json") | {"architectures": [class_name], "dtype": "float32"}
-    return data | (label_maps if labels else {})
-
-
-def choose_problem_type(task: str, function: str, labels: Collection[str]) -> dict[str, str]:
-    """`problem_type` of a classifier; empty for a softmax over several labels, the default of `transformers`."""
-    if task == "regress":
-        return {"problem_type": "regression"}
-    if task in ("classify", "classify-images") and function == "softmax" and len(labels) == 1:
-        raise UserError("labels: transformers reads a classifier of one label as yes or no; train it with two labels")
-    return {"problem_type": "multi_label_classification"} if function == "sigmoid" and len(labels) > 1 else {}
 
 
 def find_vocabularies(
@@ -256,13 +245,15 @@ def merge_search(data: dict[str, Any], decode: DecodeConfig, target: VocabularyM
 
 
 def choose_architecture(
-    config: Any, task: str, vocab: int = 0, separate: bool = False
+    config: Any, task: str, vocab: int = 0, separate: bool = False, layout: Layout = "auto"
 ) -> tuple[Architecture, HfConfig]:
     """The architecture that expresses all of a model config, with its Hugging Face config: the architecture of the
-    same kind, or a relative. Reading the Hugging Face config back must give the same settings. `separate`: source and
-    target have vocabularies of their own."""
-    able = [each for each in map(load_architecture, ARCHITECTURES) if each.choose_class_name(task)]
+    same kind, or a relative; of timm if `transformers` has none of this kind. Reading the Hugging Face config back
+    must give the same settings. `separate`: source and target have vocabularies of their own."""
+    able = [each for each in list_architectures(timm=layout == "timm") if each.choose_class_name(task)]
     candidates = [each for each in able if isinstance(config, (each.config, *each.relatives))]
+    if layout == "auto" and not candidates and isinstance(config, ImageFields):
+        return choose_architecture(config, task, layout="timm")
     if separate and candidates:
         candidates = [each for each in candidates if "decoder_vocab_size" in each.hf_config.model_fields]
         if not candidates:
@@ -286,7 +277,8 @@ def choose_architecture(
         )
         refusals.append((len(differing), message))
     if not refusals:
-        raise UserError(NO_ARCHITECTURE.format(kind=config.kind, task=task))
+        library = "timm" if layout == "timm" else "transformers"
+        raise UserError(NO_ARCHITECTURE.format(library=library, kind=config.kind, task=task))
     raise UserError(min(refusals, key=lambda refusal: refusal[0])[1])  # of the closest architecture
 
 
