@@ -63,6 +63,9 @@ TINY: dict[str, dict[str, Any]] = {
         "conv_kernel_size": 3, "conv_act": "gelu", "conv_groups": 2, "attention_head_size": 8,
     },
     "fnet": {**STACK, **SPECIAL_IDS},
+    "nystromformer": {
+        **STACK, **SPECIAL_IDS, "num_landmarks": 4, "segment_means_seq_len": 4, "conv_kernel_size": 3,
+    },
     "longformer": {
         **STACK, **SPECIAL_IDS, "bos_token_id": 1, "eos_token_id": 2, "type_vocab_size": 1, "attention_window": 4,
     },

@@ -25,7 +25,8 @@ from headwise.models.masked_lm import MaskedLanguageModel
 from headwise.models.text_classifier import SequenceClassifier, SpanClassifier, TextEncoder, TokenClassifier
 from headwise.text import BOS
 
-POOLERS = {"pooler": "tanh", "pooler_gelu": "gelu", "pooler_relu": "relu"}  # activation of the dense layer
+# activation of the dense layer
+POOLERS = {"pooler": "tanh", "pooler_gelu": "gelu", "pooler_gelu_tanh": "gelu_tanh", "pooler_relu": "relu"}
 
 
 class HeadTransformConfig(Config):

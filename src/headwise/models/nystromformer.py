@@ -1,5 +1,6 @@
 """Nystromformer (Xiong et al. 2021, "Nystromformer: A Nystrom-Based Algorithm for Approximating Self-Attention"): a
-masked language model of BERT's layers with Nystrom attention, without next-sentence prediction.
+masked language model of BERT's layers with Nystrom attention, without next-sentence prediction. As in released weights
+the table of positions begins with two unused rows.
 
 Reference: transformers' NystromformerForMaskedLM (uw-madison/nystromformer-512).
 """
@@ -32,13 +33,13 @@ class NystromformerConfig(OneStackFields, TextFields, ModelConfig):
     heads: int = Field(12, ge=1)
     activation: Activation = "gelu_tanh"
     mixer: AnyPart = NystromConfig()
-    positions: AnyPosition = LearnedPositionsConfig(max_length=512)
+    positions: AnyPosition = LearnedPositionsConfig(max_length=510, offset=2)
     norm: AnyNorm = LayerNormConfig(eps=1e-5)
     scale_embeddings: bool = False
     embedding_norm: bool = True
     token_types: int = Field(2, ge=0)
     next_sentence_head: bool = False
-    pool: PoolKind = "pooler_gelu"
+    pool: PoolKind = "pooler_gelu_tanh"
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         parts = build_text_parts(
@@ -52,7 +53,11 @@ class NystromformerConfig(OneStackFields, TextFields, ModelConfig):
 
 SIZES: dict[str, dict[str, Any]] = {
     "base": {},
-    "tiny": {**BERT_SIZES["tiny"], "mixer": {"kind": "nystromformer", "landmarks": 4, "kernel": 5}},
+    "tiny": {
+        **BERT_SIZES["tiny"],
+        "positions": {"kind": "learned", "max_length": 62, "offset": 2},
+        "mixer": {"kind": "nystromformer", "landmarks": 4, "kernel": 5, "iterations": 3},
+    },
 }
 
 ENTRY = Entry(
