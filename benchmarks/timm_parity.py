@@ -1,4 +1,4 @@
-"""CaiT, VOLO, MLP-Mixer and distilled DeiT beside timm: the same logits from the same random weights.
+"""CaiT, VOLO, MLP-Mixer, gMLP and distilled DeiT beside timm: the same logits from the same random weights.
 
     python -m venv other && other/bin/pip install --no-deps timm torchvision==0.28.0   # never into Headwise's own
     echo "$PWD/.venv/lib/python3.11/site-packages" > other/lib/python3.11/site-packages/headwise.pth
@@ -101,6 +101,18 @@ def cait(model: Any) -> Names:
     ]
 
 
+def gmlp(model: Any) -> Names:
+    """A layer is one block with one norm."""
+    return [
+        (r"mlp_channels\.fc1", "parts.0.inner"),
+        (r"mlp_channels\.fc2", "parts.0.outer"),
+        (r"mlp_channels\.gate\.norm", "parts.0.gating.normalise"),  # no name of the norms around a layer
+        (r"mlp_channels\.gate\.proj", "parts.0.gating"),
+        (r"^(blocks\.\d+)\.norm\.", r"\1.norms.0."),
+        (r"gating\.normalise", "gating.norm"),
+    ]
+
+
 def volo(model: Any) -> Names:
     """Stages in a row: outlookers, the coarser grid with its positions, attention, class_tokens, class attention."""
     first, _, *stages = (len(stage) if isinstance(stage, nn.Sequential) else 1 for stage in model.network)
@@ -126,6 +138,7 @@ CASES = (
     Case("cait_xxs24_224", "cait-xxs24", cait),
     Case("volo_d1_224", "volo-d1", volo),
     Case("mixer_s16_224", "mixer-s16"),
+    Case("gmlp_s16_224", "gmlp-image-s16", gmlp),
     Case(
         "deit_tiny_distilled_patch16_224",
         "deit-ti-distilled",

@@ -125,7 +125,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "heads": 4,
         "depth": 2,
         "hidden": 64,
-        "mixer": {"kind": "gmlp", "toeplitz": True, "max_length": 64},
+        "mixer": {"kind": "gmlp", "toeplitz": True, "max_length": 128},
     },
 }
 IMAGE_SIZES: dict[str, dict[str, Any]] = {
@@ -161,5 +161,5 @@ GMLP_IMAGE_ENTRY = Entry(
     vocab=0,
     outputs=1000,
     published={"ti16": "5.9M", "s16": "19.5M", "b16": "73M"},
-    checks=(EQUATIONS,),
+    checks=(EQUATIONS, Check("timm gmlp_* (by hand, outside the test suite)", "benchmarks/timm_parity.py", "timm")),
 )

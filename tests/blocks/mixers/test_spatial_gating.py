@@ -31,7 +31,7 @@ def gelu(x: Tensor) -> Tensor:
 
 def normalise(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     centred = x - x.mean()
-    return centred / (centred.square().mean() + 1e-6).sqrt() * weight + bias
+    return centred / (centred.square().mean() + 1e-5).sqrt() * weight + bias
 
 
 def compute_block(block: GatedMlp, x: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ class SpatialGatingUnit(nn.Module):
     def __init__(self, hidden: int, max_length: int, toeplitz: bool = False):
         super().__init__()
         self.max_length, self.toeplitz = max_length, toeplitz
-        self.norm = LayerNorm(hidden // 2, eps=1e-6)
+        self.norm = LayerNorm(hidden // 2)
         self.weight = nn.Parameter(torch.empty(2 * max_length - 1) if toeplitz else torch.empty(max_length, max_length))
         self.bias = nn.Parameter(torch.ones(max_length))
         nn.init.normal_(self.weight, std=NEAR_ZERO)
