@@ -29,7 +29,7 @@ MIXERS: dict[str, dict[str, Any]] = {
     "linformer": {"rank": 3, "max_length": 9},
     "linformer-none": {"rank": 4, "max_length": 9, "sharing": "none"},
     "linformer-layerwise": {"rank": 3, "max_length": 9, "sharing": "layerwise"},
-    "nystromformer": {"landmarks": 3, "kernel": 3, "iterations": 3},
+    "nystromformer": {"landmarks": 3, "kernel": 3, "iterations": 2},
     "retention": {"chunk": 3},
     "gmlp": {"max_length": 16},
     "s4d": {"state": 4, "min_step": 0.1, "max_step": 1.0},

@@ -56,7 +56,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "tiny": {
         **BERT_SIZES["tiny"],
         "positions": {"kind": "learned", "max_length": 62, "offset": 2},
-        "mixer": {"kind": "nystromformer", "landmarks": 4, "kernel": 5, "iterations": 3},
+        "mixer": {"kind": "nystromformer", "landmarks": 4, "kernel": 5, "iterations": 2},
     },
 }
 

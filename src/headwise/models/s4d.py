@@ -1,9 +1,9 @@
 """S4D (Gu et al. 2022, "On the Parameterization and Initialization of Diagonal State Space Models"): layers of diagonal
 state space models, without attention, positions and feed-forward networks.
 
-In an encoder (classification, tags, masked words) layers read in both directions; a language model generates with a
+In an encoder (classification, tags) layers read in both directions; a language model generates with a
 state of constant size. Sizes: `text` and `listops` are those of the paper's experiments on the Long Range Arena.
-DISCREPANCY: they have batch norm there, here the layer norm of the paper's other models.
+DISCREPANCY: they have batch norm there, `listops` after the residual add; here pre-norm layers with layer norm.
 
 Reference: the minimal S4D of the authors' repository, state-spaces/s4.
 """
@@ -30,12 +30,12 @@ from headwise.models.layers import OneStackFields, Parts, build_stack
 class S4DConfig(OneStackFields, TextFields, ModelConfig):
     """S4D layers stand alone; other mixers have a feed-forward network beside them."""
 
-    tasks = ("classify", "language-model", "masked", "tag")
+    tasks = ("classify", "language-model", "tag")
     kind: Literal["s4d"] = "s4d"
     width: int = Field(256, ge=1)
     heads: int = Field(8, ge=1)  # of other mixers
     depth: int = Field(6, ge=1)
-    activation: Activation = "gelu"  # of other mixers' feed-forward network, and of the masked language model's head
+    activation: Activation = "gelu"  # of other mixers' feed-forward network
     mixer: AnyPart = StateSpaceConfig()
     positions: AnyPosition = NoPositionsConfig()
     wiring: AnyWiring = PreNormConfig()

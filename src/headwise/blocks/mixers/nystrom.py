@@ -145,9 +145,10 @@ def invert(matrix: Tensor, iterations: int = 6, init: InverseInit = "matrix") ->
     norms = matrix.sum(-2).amax(-1)[..., None, None]  # (..., 1, 1)
     inverse = matrix.mT / (norms if init == "matrix" else norms.amax())
     identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    seven, fifteen, thirteen = 7 * identity, 15 * identity, 13 * identity
     for _ in range(iterations):
         product = matrix @ inverse
-        inverse = 0.25 * inverse @ (13 * identity - product @ (15 * identity - product @ (7 * identity - product)))
+        inverse = 0.25 * inverse @ (thirteen - product @ (fifteen - product @ (seven - product)))
     return inverse
 
 
