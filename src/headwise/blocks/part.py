@@ -27,7 +27,11 @@ def build_no_score_mods(heads: int, head_width: int) -> tuple[ScoreMod, ...]:
 
 @dataclass(frozen=True)
 class BuildContext:
-    """The place of a part in a model: the sizes that it must fit, and the model's defaults."""
+    """The build context of a part, its place in a model: the sizes that it must fit, and the model's defaults.
+
+    It is named `build_ctx`, and belongs to the construction of a model; `ctx` (`stream.Context`) belongs to one forward
+    call.
+    """
 
     width: int
     heads: int
@@ -58,9 +62,9 @@ class BuildContext:
 
 
 class PartConfig(Config):
-    """A part: `kind` and `build(site) -> module`."""
+    """A part: `kind` and `build(build_ctx) -> module`."""
 
     kind: str
 
-    def build(self, site: BuildContext) -> nn.Module:
+    def build(self, build_ctx: BuildContext) -> nn.Module:
         raise TypeError(f"{type(self).__name__} has no build method")

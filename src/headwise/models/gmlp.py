@@ -64,7 +64,7 @@ class GatedMlpModelConfig(GatedMlpFields, TextFields, ModelConfig):
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         parts = build_text_parts(
             self,
-            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack), opening=BOS),
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack), prefix_id=BOS),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
         init_normal(model)
@@ -103,12 +103,12 @@ class ImageGatedMlpConfig(GatedMlpFields, ImageFields, ModelConfig):
         return ImageEncoder(stem, build_stack(self, self.stack))
 
     def init_weights(self, model: nn.Module) -> None:
-        init_truncated_normal(model, self.outer)
+        init_truncated_normal(model, self.output_width)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         self.resolve_task(task)
         pools: list[nn.Module] = [TakeClassToken(number) for number in range(self.class_tokens)] or [Pool(self.pool)]
-        heads = [ImageHead(pool, nn.Linear(self.outer, outputs or 1000)) for pool in pools]
+        heads = [ImageHead(pool, nn.Linear(self.output_width, outputs or 1000)) for pool in pools]
         model = ImageClassifier(self.encoder(), heads)
         self.init_weights(model)
         return model

@@ -91,10 +91,10 @@ def test_a_new_block_passes_its_first_half_on() -> None:
 
 
 def test_what_cannot_be_built_or_read_is_refused() -> None:
-    site = BuildContext(6, 2, 8)
+    build_ctx = BuildContext(6, 2, 8)
     with pytest.raises(UserError, match="gmlp: would see the future in a decoder"):
         GatedMlpConfig().build(BuildContext(6, 2, 8, causal=True))
     with pytest.raises(UserError, match="hidden: 7 channels have no halves"):
-        GatedMlpConfig(hidden=7).build(site)
+        GatedMlpConfig(hidden=7).build(build_ctx)
     with pytest.raises(UserError, match="a sequence of 9 tokens does not fit spatial gating over 8"):
-        GatedMlpConfig(max_length=8).build(site)(torch.zeros(1, 9, 6))
+        GatedMlpConfig(max_length=8).build(build_ctx)(torch.zeros(1, 9, 6))

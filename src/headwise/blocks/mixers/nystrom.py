@@ -168,12 +168,12 @@ class NystromConfig(QKVMixerConfig):
             raise ValueError(f"a kernel of {self.kernel} tokens has no middle; use an odd number")
         return self
 
-    def build(self, site: BuildContext) -> nn.Module:
-        site.refuse_causal(self.kind)
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        build_ctx.refuse_causal(self.kind)
         return NystromAttention(
             landmarks=self.landmarks,
             iterations=self.iterations,
             kernel=self.kernel,
             inverse_init=self.inverse_init,
-            **self.resolve_arguments(site),
+            **self.resolve_arguments(build_ctx),
         )

@@ -178,6 +178,6 @@ class RetentionConfig(QKVMixerConfig):
     decay: Decay = "powers"
     chunk: int = Field(128, ge=1)  # tokens that a decoder computes in parallel
 
-    def build(self, site: BuildContext) -> nn.Module:
-        arguments = self.resolve_arguments(site)
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        arguments = self.resolve_arguments(build_ctx)
         return Retention(value_width=self.value_width, decay=self.decay, chunk=self.chunk, **arguments)

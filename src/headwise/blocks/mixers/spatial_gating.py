@@ -133,15 +133,15 @@ class GatedMlpConfig(PartConfig):
     attention_width: int = Field(0, ge=0)  # aMLP: channels of the tiny attention; 0: none
     activation: Literal["relu", "gelu", "gelu_tanh", "swish", "elu", "selu", "sigmoid", "softplus", "tanh"] = "gelu"
 
-    def build(self, site: BuildContext) -> nn.Module:
-        site.refuse_causal(self.kind)
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        build_ctx.refuse_causal(self.kind)
         return GatedMlp(
-            site.width,
-            self.hidden or site.hidden,
+            build_ctx.width,
+            self.hidden or build_ctx.hidden,
             self.max_length,
             toeplitz=self.toeplitz,
             attention_width=self.attention_width,
             activation=self.activation,
-            bias=site.mlp_bias,
-            dropout=site.hidden_dropout,
+            bias=build_ctx.mlp_bias,
+            dropout=build_ctx.hidden_dropout,
         )

@@ -200,13 +200,13 @@ class StateSpaceConfig(PartConfig):
             raise ValueError(f"a `min_step` of {self.min_step} exceeds `max_step` = {self.max_step}; lower it")
         return self
 
-    def build(self, site: BuildContext) -> nn.Module:
+    def build(self, build_ctx: BuildContext) -> nn.Module:
         system = DiagonalStateSpace(
-            site.width,
+            build_ctx.width,
             self.state,
             init=self.init,
             discretisation=self.discretisation,
             step_range=(self.min_step, self.max_step),
-            directions=1 if site.causal else 2,
+            directions=1 if build_ctx.causal else 2,
         )
-        return StateSpaceMixer(site.width, system, site.mlp_bias, site.hidden_dropout)
+        return StateSpaceMixer(build_ctx.width, system, build_ctx.mlp_bias, build_ctx.hidden_dropout)
