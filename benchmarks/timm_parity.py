@@ -1,4 +1,4 @@
-"""MLP-Mixer, CaiT, VOLO, LeViT and distilled DeiT beside timm: folders of timm in and out, and their logits.
+"""MLP-Mixer, CaiT, VOLO, LeViT, distilled DeiT and gMLP beside timm: folders of timm in and out, and their logits.
 
     python -m venv other && other/bin/pip install --no-deps timm torchvision==0.28.0   # never into Headwise's own
     echo "$PWD/.venv/lib/python3.11/site-packages" > other/lib/python3.11/site-packages/headwise.pth
@@ -40,6 +40,7 @@ from headwise.interop.hf.weights import build_state_dict
 from headwise.interop.hf.write import write_folder
 from headwise.interop.timm import FAMILIES, import_architecture
 from headwise.models.deit import DeiTConfig
+from headwise.models.gmlp import ImageGatedMlpConfig
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "parity"))
 from timm_folders import CASES, WIDTH, build_images, build_weights, digest_names, list_shapes, to_convolution
@@ -64,6 +65,25 @@ DEIT = Architecture(
         "heads.1.head": "head_dist",
     },
 )
+GMLP = Architecture(
+    hf_config=DEIT.hf_config,  # not used
+    config=ImageGatedMlpConfig,
+    classes={},
+    name_map={
+        "encoder.stem.patches.project": flatten_kernel("stem.proj"),
+        f"{LAYER}.norms.0": f"{BLOCK}.norm",
+        f"{LAYER}.parts.0.inner": f"{BLOCK}.mlp_channels.fc1",
+        f"{LAYER}.parts.0.gating.norm": f"{BLOCK}.mlp_channels.gate.norm",
+        f"{LAYER}.parts.0.gating": f"{BLOCK}.mlp_channels.gate.proj",
+        f"{LAYER}.parts.0.outer": f"{BLOCK}.mlp_channels.fc2",
+        "encoder.stack.final": "norm",
+        "heads.0.head": "head",
+    },
+)
+WRITTEN = {  # architectures whose folders are not read -> in the catalogue, and their names
+    "deit_tiny_distilled_patch16_224": ("deit-ti-distilled", DEIT),
+    "gmlp_s16_224": ("gmlp-image-s16", GMLP),
+}
 PUBLISHED = {  # architectures that are compared at their full size -> in the catalogue
     "mixer_s16_224": "mixer-s16",
     "cait_xxs24_224": "cait-xxs24",
@@ -99,15 +119,16 @@ def measure(actual: Tensor, expected: Tensor) -> float:
 
 
 @torch.no_grad()
-def compare_deit(timm: Any) -> str:
+def compare_written(timm: Any, name: str, entry: str, architecture: Architecture) -> str:
+    """Weights of ours in timm's model, for architectures whose folders are not read."""
     torch.manual_seed(0)
-    model = timm.create_model("deit_tiny_distilled_patch16_224").eval()
-    ours = headwise.build("deit-ti-distilled").eval()
+    model = timm.create_model(name).eval()
+    ours = headwise.build(entry).eval()
     randomise(ours)
-    model.load_state_dict(build_state_dict(ours, DEIT, NO_VOCABULARIES))
+    model.load_state_dict(build_state_dict(ours, architecture, NO_VOCABULARIES))
     images = torch.randn(2, 3, 224, 224)
     difference = measure(ours(images), model(images))
-    return f"{'deit_tiny_distilled_patch16_224':32} {count_parameters(ours):>11,} parameters: {difference:.1e}"
+    return f"{name:32} {count_parameters(ours):>11,} parameters: {difference:.1e}"
 
 
 @torch.no_grad()
@@ -195,7 +216,8 @@ def main() -> None:
         if not options.models or name in options.models:
             print(compare_folder(timm, name, **arguments), flush=True)
     if not options.models:
-        print(compare_deit(timm))
+        for name, (entry, architecture) in WRITTEN.items():
+            print(compare_written(timm, name, entry, architecture))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,10 @@ MIXERS: dict[str, dict[str, Any]] = {
     "linformer": {"rank": 3, "max_length": 9},
     "linformer-none": {"rank": 4, "max_length": 9, "sharing": "none"},
     "linformer-layerwise": {"rank": 3, "max_length": 9, "sharing": "layerwise"},
+    "nystromformer": {"landmarks": 3, "kernel": 3, "iterations": 2},
+    "retention": {"chunk": 3},
+    "gmlp": {"max_length": 16},
+    "s4d": {"state": 4, "min_step": 0.1, "max_step": 1.0},
     "lsh": {"chunk": 4},
     "lsh-buckets": {"chunk": 4, "buckets": 2},
     "lsh-shortcuts": {"chunk": 2, "shortcuts": True},
@@ -63,8 +67,12 @@ ROWS = {
 }
 
 
-# Those that stand beside a mixer, or that read a memory.
+# Those that stand beside a mixer, or that read a memory; variants that are checked as parts alone.
 OTHERS: dict[str, dict[str, Any]] = {
+    "nystromformer-batch": {"landmarks": 3, "kernel": 0, "iterations": 1, "inverse_init": "batch"},
+    "nystromformer-exact": {"landmarks": 0, "kernel": 3},
+    "gmlp-attention": {"max_length": 16, "toeplitz": True, "attention_width": 4},
+    "s4d-bilinear": {"state": 4, "init": "inv", "discretisation": "bilinear", "min_step": 0.1, "max_step": 1.0},
     "attention-memory": {"attend_to": "memory"},
     "attention-window": {"score_mods": [{"kind": "window", "left": 1, "right": 1}]},
     "attention-hard": {"score_mods": ["hard"]},

@@ -34,6 +34,7 @@ VALUES: dict[str, tuple[Any, ...]] = {  # where the type alone suggests no other
     **{f"{name}_token_id": () for name in ("pad", "bos", "eos", "cls", "sep", "mask", "unk", "decoder_start")},
     "vocab_size": (40,),
     "chunk_size_feed_forward": (),  # of lengths that it divides; transformers raises at others
+    "segment_means_seq_len": (),  # the one length of texts of a Nystromformer: test_nystromformer.py
     "return_dict": (),  # changes what transformers returns, not its values
 }
 NO_SETTINGS = frozenset({"name_or_path", "_name_or_path", "transformers_version", "tokenizer_class", "model_type"})

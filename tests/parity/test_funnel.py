@@ -55,7 +55,7 @@ def build_hf_model(name: str, **settings: Any) -> Any:
 
 def build_inputs(imported: ImportedModel) -> dict[str, Tensor]:
     """What transformers reads where Headwise reads IDS; types as its tokeniser gives them, the first token's is 2."""
-    order = torch.tensor(imported.vocabularies.source.order)
+    order = torch.tensor(imported.vocabularies.source.hf_ids)
     ids = torch.nn.functional.pad(IDS, (1, 0), value=BOS)
     types = torch.zeros_like(ids)
     types[0, 6:], types[1, 5:7], types[:, 0] = 1, 1, 2
@@ -116,7 +116,7 @@ def test_texts_of_every_length_have_equal_outputs(settings: dict[str, Any], shor
     """From short ones on, whose last block is not pooled; at still shorter ones transformers raises an error."""
     model = build_hf_model("FunnelForMaskedLM", **settings)
     imported = read_folder(save_folder(model, tmp_path))
-    order = torch.tensor(imported.vocabularies.source.order)
+    order = torch.tensor(imported.vocabularies.source.hf_ids)
     for length in range(shortest, 23):
         ids = torch.randint(UNK + 1, 20, (2, length), generator=torch.Generator().manual_seed(length))
         expected = model(order[torch.nn.functional.pad(ids, (1, 0), value=BOS)]).logits[:, 1:]

@@ -53,7 +53,7 @@ def build_ids(length: int, first: int) -> Tensor:
 
 
 def compare(imported: ImportedModel, model: Any, ids: Tensor) -> None:
-    order, real = torch.tensor(imported.vocabularies.source.order), ids != PAD
+    order, real = torch.tensor(imported.vocabularies.source.hf_ids), ids != PAD
     padded = {} if real.all() else {"attention_mask": real.long()}
     theirs = model(input_ids=order[ids], **padded)
     if imported.task == "encode":
@@ -66,7 +66,7 @@ def compare(imported: ImportedModel, model: Any, ids: Tensor) -> None:
     elif imported.task == "classify":
         assert_parity(actual[..., UNK + 1 :], theirs.logits)
     else:
-        words = [row for row in range(len(order)) if row not in imported.vocabularies.target.spare]
+        words = [row for row in range(len(order)) if row not in imported.vocabularies.target.suppressed_ids]
         assert_parity(actual[real][:, words], theirs.logits[..., order][real][:, words])
 
 

@@ -147,7 +147,7 @@ PAIRS = torch.tensor([[5, 6, EOS, 8, 9, 10, EOS], [11, 12, EOS, 7, EOS, PAD, PAD
 
 def compare_heads(imported: ImportedModel, model: Any) -> None:
     """Outputs for texts of two parts and padding; a classifier reads the last end."""
-    order, bart = torch.tensor(imported.vocabularies.source.order), imported.config.kind == "bart"
+    order, bart = torch.tensor(imported.vocabularies.source.hf_ids), imported.config.kind == "bart"
     ids = torch.nn.functional.pad(PAIRS, (1, 0), value=BOS) if bart else PAIRS
     theirs = model(input_ids=order[ids].clamp(min=0), attention_mask=(ids != PAD).long())
     actual = imported.model(PAIRS)

@@ -67,6 +67,9 @@ TINY: dict[str, dict[str, Any]] = {
         **SPECIAL_IDS, "vocab_size": VOCAB, "d_model": 16, "n_head": 2, "d_head": 6, "d_inner": 24,
         "block_sizes": [1, 2], "num_decoder_layers": 1,
     },
+    "nystromformer": {
+        **STACK, **SPECIAL_IDS, "num_landmarks": 4, "segment_means_seq_len": 4, "conv_kernel_size": 3,
+    },
     "longformer": {
         **STACK, **SPECIAL_IDS, "bos_token_id": 1, "eos_token_id": 2, "type_vocab_size": 1, "attention_window": 4,
     },

@@ -32,7 +32,13 @@ from headwise.models.text_classifier import (
 from headwise.text import BOS
 
 # activation of the dense layer
-POOLERS = {"pooler": "tanh", "pooler_gelu": "gelu", "pooler_relu": "relu", "pooler_last": "tanh"}
+POOLERS = {
+    "pooler": "tanh",
+    "pooler_gelu": "gelu",
+    "pooler_gelu_tanh": "gelu_tanh",
+    "pooler_relu": "relu",
+    "pooler_last": "tanh",
+}
 
 
 class HeadTransformConfig(Config):

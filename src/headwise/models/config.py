@@ -12,7 +12,9 @@ from headwise.errors import UserError
 
 Tie = Literal["auto", "all", "target", "inputs", "none"]  # inputs: source and target share, the outputs have their own
 # pooler: the first token's vector, or the last one's, through a dense layer with tanh, GELU or ReLU
-PoolKind = Literal["mean", "max", "first", "last", "pooler", "pooler_gelu", "pooler_relu", "pooler_last"]
+PoolKind = Literal[
+    "mean", "max", "first", "last", "pooler", "pooler_gelu", "pooler_gelu_tanh", "pooler_relu", "pooler_last",
+]  # fmt: skip
 
 MAX_DEPTH = 1000  # layers; every one is a module, even where nothing is allocated
 

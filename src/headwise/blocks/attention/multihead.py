@@ -101,9 +101,9 @@ class SelfProjection(QKVProjection):
     def build_decode_step(self, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKVStep:
         shape = (-1, 3, self.heads, 1, self.head_width)
         # (R, 3HD) -> 3 x (R, H, 1, D): views without a transposition
-        return self._make_step(lambda fused: fused.view(shape).unbind(1), ctx, score_mods, score)
+        return self._build_decode_step(lambda fused: fused.view(shape).unbind(1), ctx, score_mods, score)
 
-    def _make_step(
+    def _build_decode_step(
         self,
         split: Callable[[Tensor], tuple[Tensor, ...]],
         ctx: Context,

@@ -40,7 +40,7 @@ class GroupedQueryProjection(SelfProjection):
     def build_decode_step(self, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKVStep:
         group = self.heads // self.key_value_heads
         # (R, (H + 2G)D) -> (R, H, 1, D) and 2 x (R, G, 1, D)
-        return self._make_step(lambda fused: self.split(fused.unsqueeze(1)), ctx, score_mods, score, group)
+        return self._build_decode_step(lambda fused: self.split(fused.unsqueeze(1)), ctx, score_mods, score, group)
 
     def split(self, fused: Tensor) -> tuple[Tensor, ...]:
         # (B, T, (H + 2G)D) -> (B, T, HD) and 2 x (B, T, GD) -> (B, H, T, D) and 2 x (B, G, T, D)

@@ -65,8 +65,11 @@ class QKVMixer(Part):
         q, k, v = self.qkv.split(self.qkv.project(stream.x))  # 3 x (B, H, T, D)
         for edit_queries, edit_keys in self.qk_edits:
             q, k = edit_queries(q, stream.pos), edit_keys(k, stream.pos)
-        mixed = ctx.record.edit_heads(ctx.path, self.mix(q, k, v, stream, ctx))
-        return self.out(mixed.transpose(1, 2).flatten(2))  # (B, H, T, D) -> (B, T, HD)
+        return self.project_heads(ctx.record.edit_heads(ctx.path, self.mix(q, k, v, stream, ctx)), stream)
+
+    def project_heads(self, heads: Tensor, stream: Stream) -> Tensor:
+        """The output projection: (B, H, T, D) -> (B, T, C)."""
+        return self.out(heads.transpose(1, 2).flatten(2))  # (B, H, T, D) -> (B, T, HD)
 
     @abstractmethod
     def mix(self, q: Tensor, k: Tensor, v: Tensor, stream: Stream, ctx: Context) -> Tensor:

@@ -57,6 +57,7 @@ ARCHITECTURES = {  # model_type -> module:name
     "gpt2": "headwise.interop.hf.gpt:GPT2",
     "beit": "headwise.interop.hf.beit:BEIT",
     "gpt_neox": "headwise.interop.hf.gpt_neox:GPT_NEOX",
+    "nystromformer": "headwise.interop.hf.nystromformer:NYSTROMFORMER",
     "opt": "headwise.interop.hf.opt:OPT",
     "bert": "headwise.interop.hf.bert:BERT",
     "albert": "headwise.interop.hf.bert:ALBERT",
