@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +12,11 @@ import torch
 import headwise
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.stream import Context, Stream
-from headwise.blocks.tables import PARTS, SCORE_MODS
+from headwise.config.plugins import use_parts
 from headwise.experiment.config import Experiment
 from headwise.testing import assert_causal, assert_parity
 from headwise.train.config import OPTIMIZERS
 from headwise.train.schedules import SCHEDULES
-from headwise.utils.plugins import add_parts
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -29,16 +26,11 @@ COMMANDS = re.findall(r"--with (\S+) --set (.+)", GUIDE)
 
 
 @pytest.fixture(autouse=True)
-def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Add every example as `--with` does, and leave the tables as they were."""
-    for table in (PARTS, SCORE_MODS, SCHEDULES, OPTIMIZERS):
-        monkeypatch.setattr(table, "loaded", dict(table.loaded))
+def added(tmp_path: Path) -> None:
+    """Add every example as `--with` does."""
     for name, text in EXAMPLES.items():
         (tmp_path / name).write_text(text)
-    add_parts([tmp_path / name for name in EXAMPLES])
-    yield
-    for name in [name for name in sys.modules if name.startswith("headwise_user_")]:
-        del sys.modules[name]
+    use_parts(*(tmp_path / name for name in EXAMPLES))
 
 
 def build(**settings: Any) -> Any:

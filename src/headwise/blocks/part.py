@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from torch import nn
 
-from headwise.config.base import Config
+from headwise.config.base import Config, describe_config
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -63,4 +63,12 @@ class PartConfig(Config):
     kind: str
 
     def build(self, site: BuildContext) -> nn.Module:
-        raise TypeError(f"{type(self).__name__} has no build method")
+        raise UserError(f"{self.kind}: {type(self).__name__} has no build method; write one that returns the part")
+
+    def check_built(self, built: Any, *arguments: Any) -> Any:
+        from headwise.blocks.interface import check_part_interface, check_part_shape
+
+        where, (site, *_) = describe_config(self), arguments
+        part = check_part_interface(super().check_built(built), where)
+        site.build_once(("shape of", self), lambda: check_part_shape(part, site, where))
+        return part

@@ -1,7 +1,7 @@
 """Folders with Headwise's own `config.json`, for models that no architecture of `transformers` can express.
 
 The layout is that of a Hugging Face folder: `config.json` (`model_type` "headwise" and the experiment), safetensors
-with Headwise's tensor names, and `headwise-tokenisers.json`.
+with Headwise's tensor names, `headwise-tokenisers.json`, and `parts/` with copies of the user's parts files.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from safetensors.torch import save_file
 
+from headwise.config.plugins import collect_parts, use_kept_parts
 from headwise.errors import UserError
 from headwise.experiment.config import parse_experiment
 from headwise.inference.trained_model import TrainedModel
@@ -21,6 +22,7 @@ from headwise.interop.hf.read import SkipInit
 from headwise.interop.hf.sizes import AllocationLimit
 from headwise.interop.hf.text import NATIVE, write_json
 from headwise.runs.checkpoint import restore, unique_tensors
+from headwise.runs.parts import read_parts, write_parts
 from headwise.text.tokenisers import Tokenisers
 
 MODEL_TYPE = "headwise"
@@ -44,14 +46,16 @@ def write_native_folder(loaded: TrainedModel, folder: Path | str, reason: str) -
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary / WEIGHTS)
         write_json(temporary / CONFIG, config)
         loaded.tokenisers.save(temporary / NATIVE)
+        write_parts(temporary, collect_parts(loaded.experiment))
 
 
-def read_native_folder(folder: Path) -> TrainedModel:
-    """Read what `write_native_folder` wrote."""
+def read_native_folder(folder: Path, trust: bool = False) -> TrainedModel:
+    """Read what `write_native_folder` wrote; with `trust`, the code of parts that it keeps is executed."""
     where, weights = str(folder / CONFIG), open_state_dict(folder)
     data: Any = read_json(folder / CONFIG).get("experiment")
     if not isinstance(data, Mapping):
         raise UserError(f"{where}: experiment: must be a table of settings; export the run again")
+    use_kept_parts(read_parts(folder), folder, trust)
     experiment = parse_experiment(data, where)
     tokenisers = Tokenisers.load(folder / NATIVE)
     with AllocationLimit(weights, where), SkipInit():

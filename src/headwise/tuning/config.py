@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from headwise.config.base import Config, Fraction, NonNegativeInt, PositiveFloat, Problems, merge
+from headwise.config.plugins import use_kept_parts
 from headwise.errors import UserError
 
 INHERITED = ("model", "tokeniser")  # tables that an experiment inherits from the run in `init_from`
@@ -64,10 +65,12 @@ def lacks_kind(table: Any) -> bool:
 def read_source_tables(init_from: str) -> dict[str, Any]:
     """The tables of a run or a Hugging Face folder; empty if there is none: loading the model raises the error."""
     from headwise.runs import Run
+    from headwise.runs.parts import read_parts
 
     path, _ = parse_run_reference(init_from)
     try:
         if (path / "config.toml").is_file():
+            use_kept_parts(read_parts(path), path)
             tables = Run.open(path).config
         elif (path / "config.json").is_file():
             from headwise.interop.hf.read import read_folder
