@@ -4,8 +4,8 @@ Each property has one check. A claim fails if the check finds a violation, a den
 a part denies, so a denial must be true, too.
 
 The part is tested in float64, with noise on its weights, on a few tokens. Independence is tested twice: gradients are
-zero, to the rounding of an FFT, which detects small leaks, and edits of the inputs change nothing, which detects choices
-without gradient (a hash, a queue, a top-k).
+zero, to the rounding of an FFT, which detects small leaks, and edits of the inputs change nothing, which detects
+choices without gradient (a hash, a queue, a top-k).
 """
 
 from __future__ import annotations
