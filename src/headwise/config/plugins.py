@@ -46,7 +46,7 @@ class PartsFile:
     @property
     def module(self) -> str:
         """The name of its module in `sys.modules`."""
-        return f"{PREFIX}{self.path.stem}_{self.sha256[:16]}"
+        return f"{PREFIX}{self.sha256[:32]}"
 
 
 def use_parts(*files: str | Path) -> None:
@@ -57,12 +57,12 @@ def use_parts(*files: str | Path) -> None:
         for earlier in list_parts_files():
             if earlier.path == parts.path and earlier.source != parts.source:
                 forget_parts(earlier)
-        import_parts(parts, f"--with {file}")
+        import_parts(parts, str(file))
 
 
 def read_parts_file(file: str | Path) -> PartsFile:
     """Read a parts file without executing it; one that imports files beside it is refused."""
-    path, where = Path(file), f"--with {file}"
+    path, where = Path(file), str(file)
     if path.suffix != ".py":
         raise UserError(f"{where}: is not a Python file; its name must end in .py")
     try:

@@ -18,7 +18,7 @@ from headwise import catalog
 from headwise.blocks.part import BuildContext
 from headwise.blocks.tables import PARTS
 from headwise.config.base import Config
-from headwise.config.plugins import list_configs, list_parts_files, use_parts
+from headwise.config.plugins import list_configs, read_parts_file, use_parts
 from headwise.errors import UserError, nearest
 from headwise.models.build import build, build_entry
 from headwise.models.generative import GenerativeModel
@@ -39,7 +39,7 @@ TASKS_OF_MODELS = ("transduce", "language-model", "masked", "tag", "classify")  
 def judge_file(file: str | Path, kinds: tuple[str, ...] = ()) -> Iterator[tuple[str, Verdict]]:
     """The verdicts on every part of a file, or on those of these kinds, each with the kind of its part."""
     use_parts(file)
-    (parts,) = (parts for parts in list_parts_files() if parts.path == Path(file).resolve())
+    parts = read_parts_file(file)
     configs = {config.model_fields["kind"].default: (table, config) for table, config in list_configs(parts)}
     if not configs:
         raise UserError(f"{file}: adds no part; put a decorator such as @PARTS.add above a config (headwise new)")

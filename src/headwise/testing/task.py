@@ -14,6 +14,7 @@ from headwise.experiment.load import load
 from headwise.experiment.run import train_experiment
 from headwise.tasks.base import Task, TaskConfig
 from headwise.testing.verdicts import Verdict, find_violation
+from headwise.train.progress import Row
 
 MODELS = {  # by what a task needs of its model
     "transduce": "transformer-tiny",
@@ -24,6 +25,19 @@ MODELS = {  # by what a task needs of its model
 }
 WORDS = ("red", "blue", "green", "small", "large", "round")
 STEPS = 40
+
+
+class NoProgress:
+    """Shows nothing of a training."""
+
+    def __enter__(self) -> NoProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def show(self, share: float, step: int, epoch: int) -> None: ...
+
+    def log(self, row: Row) -> None: ...
 
 
 def judge_task(config: TaskConfig) -> Iterator[Verdict]:
@@ -40,7 +54,8 @@ def judge_task(config: TaskConfig) -> Iterator[Verdict]:
         trained: list[Any] = []
 
         def train() -> None:
-            trained.append(train_experiment(build_experiment(config, Path(folder)), Path(folder) / "runs")[0])
+            experiment = build_experiment(config, Path(folder))
+            trained.append(train_experiment(experiment, Path(folder) / "runs", show=NoProgress())[0])
             losses = [row["loss"] for row in trained[0].metrics.rows() if row.get("loss") is not None]
             assert losses and all(map(math.isfinite, losses)), "the loss is not finite"
             assert losses[-1] < losses[0], f"the loss does not fall: {losses[0]:.3g} at first, {losses[-1]:.3g} at last"
