@@ -32,7 +32,7 @@ def test_show_and_list_know_parts_and_models(headwise, files):
 def test_bench_gives_the_file_to_its_processes(headwise, files):
     words = ("--mixers", "mine", "--lengths", "16", "--repeats", "1", "--json", "--heads", "2", "--head-width", "8")
     done = headwise("bench", "attention", *words, "--with", "mine.py")
-    rows = {row["name"]: row for row in json.loads(done.out)["results"]}
+    rows = {row["mixer"]: row for row in json.loads(done.out)["results"]}
     assert done.status == 0 and not rows["mine"].get("missing"), done.out
 
 
