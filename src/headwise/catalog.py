@@ -180,10 +180,9 @@ CATALOG = Catalog()
 
 def make_own_entry(name: str, config: type[ModelConfig]) -> Entry:
     """The entry of a user's own model: one size, with the defaults of its config."""
-    from headwise.models.entry import Entry
-
+    make_entry: type[Entry] = import_module("headwise.models.entry").Entry
     summary = (config.__doc__ or name).strip().splitlines()[0]
-    return Entry(name, summary, 0, OWN_FAMILY, config, {OWN_SIZE: {}}, OWN_VOCAB)
+    return make_entry(name, summary, 0, OWN_FAMILY, config, {OWN_SIZE: {}}, OWN_VOCAB)
 
 
 class ModelTable(Table):

@@ -131,7 +131,7 @@ def judge_round_trip(model: nn.Module, rebuild: Callable[[], nn.Module], subject
 
 
 def _as_conditional(model: Any) -> ConditionalModel:
-    return model  # type: ignore[no-any-return]
+    return model
 
 
 def judge_norm(config: Any) -> Iterator[Verdict]:
