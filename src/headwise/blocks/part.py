@@ -29,17 +29,17 @@ def build_no_score_mods(heads: int, head_width: int) -> tuple[ScoreMod, ...]:
 class BuildContext:
     """The place of a part in a model: the sizes that it must fit, and the model's defaults."""
 
-    width: int
+    width: int  # of the token vectors
     heads: int
-    hidden: int
+    hidden: int  # width of the feed-forward network
     head_width: int = 0  # 0: the width divided among the heads
     key_value_heads: int = 0  # 0: as many as query heads
     activation: Activation = "relu"
-    causal: bool = False
+    causal: bool = False  # in a decoder, where no token may attend to a later one
     memory_width: int = 0  # 0: there is no memory to attend to
     dropout: float = 0.0
-    attention_dropout: float = 0.0
-    hidden_dropout: float = 0.0
+    attention_dropout: float = 0.0  # on the attention weights
+    hidden_dropout: float = 0.0  # inside the feed-forward network
     attention_bias: bool = True
     mlp_bias: bool = True
     build_score_mods: ScoreModBuilder = build_no_score_mods  # of the stack's positions, for each self-attention
