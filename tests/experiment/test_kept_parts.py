@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ from headwise.config.plugins import forget_parts, list_parts_files, use_parts
 from headwise.experiment.config import Experiment, parse_experiment
 from headwise.inference.trained_model import TrainedModel
 from headwise.runs import summarize_run
-from headwise.runs.manifest import write_manifest
 from headwise.runs.run import Run
 from headwise.studio.model_pool import load_model
 from headwise.studio.run_registry import RunFolder
@@ -149,16 +149,22 @@ def test_the_copy_goes_on_with_what_is_saved_and_exported(run: Path) -> None:
         forget()
 
 
-@pytest.mark.parametrize("name", ["../../../shift.py", "shift.txt"])
-def test_a_copy_that_was_tampered_with_is_refused(run: Path, name: str) -> None:
+def test_a_copy_that_was_tampered_with_is_refused(run: Path) -> None:
     (run / "parts" / "shift.py").write_text(PARTS_FILE + "\n")
     with pytest.raises(UserError, match=r"shift\.py: differs from what the run wrote; restore a copy"):
         headwise.load(run, trust=True)
-    (run / "parts" / "shift.py").rename(run / "parts" / "shift.txt")
-    write_manifest(run / "parts")
-    manifest = run / "parts" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace("shift.txt", name))
-    with pytest.raises(UserError, match="differs from what the run wrote"):
+    assert not Path("MARKER").exists()
+
+
+@pytest.mark.parametrize("name", ["../../../shift.py", "shift.txt"])
+def test_a_manifest_cannot_name_files_elsewhere(run: Path, name: str) -> None:
+    """Even one whose hashes are right: anybody can write a manifest."""
+    copy = (run / "parts" / "shift.py").rename(run / "parts" / "shift.txt")
+    files = {name: {"bytes": copy.stat().st_size, "sha256": sha256(copy.read_bytes()).hexdigest()}}
+    digest = sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+    text = json.dumps({"files": files, "sha256": digest}, sort_keys=True, indent=1) + "\n"
+    (run / "parts" / "manifest.json").write_text(text)
+    with pytest.raises(UserError, match=r"manifest\.json: differs from what the run wrote"):
         headwise.load(run, trust=True)
     assert not Path("MARKER").exists()
 
