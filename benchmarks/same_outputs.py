@@ -38,6 +38,9 @@ RENAMED: tuple[tuple[str, str], ...] = (
     (r"(?<!adds\.\d)\.gain$", ".weight"),
     (r"\.shift$", ".bias"),
     (r"\bmarks$", "class_tokens"),
+    (r"\bembed\.widen\.", "embed.projection."),
+    (r"\bhead\.before\.", "head.transform."),
+    (r"^order\.", "next_sentence_head."),
 )
 
 

@@ -87,7 +87,8 @@ def test_a_word_of_ten_thousand_characters(headwise, trained):
     ("command", "sentence"),
     [
         (["translate", "nowhere", "a"], "nowhere: there is no such folder"),
-        (["train", "nowhere.toml"], "nowhere.toml: there is no such file"),
+        (["train", "nowhere.toml"], "nowhere.toml: there is no such file; check the path, or copy one of experiments/"),
+        (["embed", "nowhere", "nearest", "cat"], "nowhere: there is no such run or file; name a run"),
         (["train"], "name an experiment file, or a run with --resume"),
         (["show", "transformer-bse"], "did you mean transformer-base"),
         (["show", "gpt2", "--set", "n_embd=64"], "gpt2-small: n_embd: unknown key; Headwise calls it model.width"),

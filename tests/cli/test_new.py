@@ -105,7 +105,7 @@ class Liar(Part):
 class LiarConfig(PartConfig):
     kind: Literal["liar"] = "liar"
 
-    def build(self, site):
+    def build(self, build_ctx):
         return Liar()
 
 

@@ -26,7 +26,7 @@ class Mean(Part):
 class MeanConfig(PartConfig):
     kind: Literal["mean"] = "mean"
 
-    def build(self, site):
+    def build(self, build_ctx):
         return Mean()
 '''
 

@@ -36,7 +36,7 @@ CONFIG = """
 class MineConfig(PartConfig):
     kind: Literal["mine"] = "mine"
 
-    def build(self, site):
+    def build(self, build_ctx):
         return Mine()
 """
 GOOD = HEAD + PART + CONFIG
@@ -80,7 +80,7 @@ def test_a_mistake_in_a_part_is_one_sentence(write, sentence: str) -> None:
     [
         (CONFIG.replace("return Mine()", "Mine()"), r"mine: MineConfig\.build returns nothing; return"),
         (
-            CONFIG.replace("(self, site)", "(self)"),
+            CONFIG.replace("(self, build_ctx)", "(self)"),
             r"MineConfig\.build\(self\): takes other arguments .*; write build\(self, \w+\)",
         ),
     ],

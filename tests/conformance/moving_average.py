@@ -45,5 +45,5 @@ class MovingAverage(Part):
 class MovingAverageConfig(PartConfig):
     kind: Literal["moving-average"] = "moving-average"
 
-    def build(self, site: BuildContext) -> nn.Module:
-        return MovingAverage(site.width, site.mlp_bias)
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        return MovingAverage(build_ctx.width, build_ctx.mlp_bias)

@@ -55,7 +55,7 @@ def test_the_file_is_short() -> None:
 
 
 def test_the_part_does_what_it_declares() -> None:
-    check_part(PARTS.parse("moving-average"))
+    check_part(PARTS.parse("moving-average"), unidirectional=True)
 
 
 def test_models_with_it_do_what_their_parts_declare() -> None:
@@ -220,7 +220,7 @@ def test_a_part_that_does_not_do_what_it_declares_is_caught(mutant: type[Part], 
 class MixesConfig(PartConfig):
     kind: str = "mixes"
 
-    def build(self, site: BuildContext) -> Part:
+    def build(self, build_ctx: BuildContext) -> Part:
         return MixesDocuments()
 
 
@@ -235,7 +235,7 @@ def test_a_config_that_can_be_built_nowhere_says_why() -> None:
     class Refuses(PartConfig):
         kind: str = "refuses"
 
-        def build(self, site: BuildContext) -> Part:
+        def build(self, build_ctx: BuildContext) -> Part:
             raise UserError("refuses: has no place here")
 
     with pytest.raises(AssertionError, match="Refuses cannot be built: refuses: has no place here"):
@@ -256,3 +256,12 @@ def test_the_example_for_contributors_does_what_it_declares(tmp_path: Path) -> N
     assert message
     with pytest.raises(AssertionError, match=re.escape(message[0])):
         check_part(PARTS.parse("claims"))
+    (tmp_path / "one_way.py").write_text(
+        code.replace("fading_mean", "one_way").replace("self.fade, build_ctx.causal", "self.fade, True")
+    )
+    use_parts(tmp_path / "one_way.py")
+    message = re.search(r"FadingMean in an encoder: it is causal, but .*", page)
+    assert message
+    with pytest.raises(AssertionError, match=re.escape(message[0])):
+        check_part(PARTS.parse("one_way"))
+    check_part(PARTS.parse("one_way"), unidirectional=True)

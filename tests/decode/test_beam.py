@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwise.decode.config import DecodeConfig
-from headwise.decode.conventions import gnmt_length_penalty
 from headwise.decode.driver import decode
+from headwise.decode.length_penalty import gnmt_length_penalty
 
 END = 2
 

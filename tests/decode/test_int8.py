@@ -98,7 +98,7 @@ def test_shared_layers_stay_shared():
     shared = {"depth": 3, "shared": True}
     model = TransformerConfig(width=32, heads=4, encoder=shared, decoder=shared).build(64).eval()
     small = quantize(model, min_weights=0)
-    assert len(small.decoder.stack.layers) == 1 and small.decoder.stack.order == (0, 0, 0)
+    assert len(small.decoder.stack.layers) == 1 and small.decoder.stack.layer_numbers == (0, 0, 0)
     assert outputs(small) == outputs(model)
 
 

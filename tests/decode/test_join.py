@@ -143,7 +143,7 @@ def test_the_beams_of_a_source_join_together():
 
 
 @pytest.mark.parametrize(("kind", "name"), [("lm", "alibi"), ("lm", "segments"), ("both", "rotary"), ("both", "luong")])
-def test_modules_and_step_forms_alternate(kind, name):
+def test_modules_and_decode_steps_alternate(kind, name):
     check_join(build_model(kind, name), kind, watched={3, 7, 8, 15, 17})
 
 
@@ -163,14 +163,14 @@ def test_an_ngram_model_joins():
 def test_rows_of_one_length_need_no_mask():
     model = build_model("lm", "alibi")
     state = model.start(torch.tensor([[1, 5, 6]])).join(model.start(torch.tensor([[1, 8, 9]])))
-    assert state.gaps is None and state.cache.growing and not state.cache.keep
+    assert state.padding_lengths is None and state.cache.growing and not state.cache.keep
     state.join(model.start(torch.tensor([[1]])))
-    assert state.gaps.tolist() == [[0], [0], [2]] and state.cache.keep
+    assert state.padding_lengths.tolist() == [[0], [0], [2]] and state.cache.keep
     state.select(torch.tensor([1, 0]))  # what is left has one length
-    assert state.gaps is None and not state.cache.keep
+    assert state.padding_lengths is None and not state.cache.keep
     state = state.join(model.start(torch.tensor([[1, 4, 4]])))
     logits, state = model.step(torch.tensor([3, 3, 3]), state)
-    assert state.gaps is None and not state.cache.keep
+    assert state.padding_lengths is None and not state.cache.keep
     alone, _ = model.step(torch.tensor([3]), model.start(torch.tensor([[1, 4, 4]])))
     torch.testing.assert_close(logits[2:], alone)
 
@@ -187,7 +187,7 @@ def test_columns_that_no_row_needs_are_dropped():
         for _ in range(8):
             _, state = model.step(tokens, state)
         state = state.select(torch.tensor([1]))
-        assert state.length == 9 and state.gaps is None and not state.cache.keep
+        assert state.length == 9 and state.padding_lengths is None and not state.cache.keep
         assert {entry.length for entry in state.cache.growing.values()} == {9}
         state = model.start(torch.tensor([[1, 5]])).join(state).select(torch.tensor([0]))
         assert state.length == 2 and {entry.length for entry in state.cache.growing.values()} == {2}

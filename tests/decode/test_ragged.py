@@ -124,7 +124,7 @@ def test_padding_may_be_left_or_right(family):
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "ngram"])
 @torch.no_grad()
-def test_step_forms_and_modules_alternate_over_padding(family):
+def test_decode_steps_and_modules_alternate_over_padding(family):
     model = build_model(family)
     prompts = torch.tensor([[1, 5, 6, 7], [1, 8, 0, 0], [0, 0, 0, 0]])
     stepped, turns = model.start(prompts, beams=2), model.start(prompts, beams=2)
@@ -147,7 +147,7 @@ def test_step_forms_and_modules_alternate_over_padding(family):
 @torch.no_grad()
 def test_prompts_of_one_length_need_no_mask(positions):
     state = build_model(str(positions)).start(torch.tensor([[1, 5, 6], [1, 8, 9]]))
-    assert isinstance(state.cache, DecodingCache) and state.gaps is None
+    assert isinstance(state.cache, DecodingCache) and state.padding_lengths is None
     assert state.cache.growing and not state.cache.keep
 
 

@@ -30,7 +30,7 @@ class Place:
 class Reciter(nn.Module):
     """A language model that recites a text of its own after each prompt, whatever the prompt is."""
 
-    start_id, end_id, continues, ragged, max_length = BOS, EOS, True, True, 0
+    start_id, end_id, continues_prompt, ragged, max_length = BOS, EOS, True, True, 0
 
     def __init__(self, texts, vocab):
         super().__init__()

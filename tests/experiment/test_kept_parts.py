@@ -53,8 +53,8 @@ class Shift(Part):
 class ShiftConfig(PartConfig):
     kind: Literal["shift"] = "shift"
 
-    def build(self, site):
-        return Shift(site.width)
+    def build(self, build_ctx):
+        return Shift(build_ctx.width)
 """
 
 

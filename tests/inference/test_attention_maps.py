@@ -29,7 +29,7 @@ def test_a_language_model_attends_to_earlier_tokens_only() -> None:
 
 
 @pytest.mark.parametrize("task", ["masked", "tag", "classify"])
-def test_the_maps_of_an_encoder_include_its_opening_token(task: str) -> None:
+def test_the_maps_of_an_encoder_include_its_prefix_token(task: str) -> None:
     torch.manual_seed(0)
     model = headwise.build("bert-tiny", vocab=LETTERS.size + 1, outputs=9, task=task).eval()
     maps = collect_attention(model, SIDES, "abc")

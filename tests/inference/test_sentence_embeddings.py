@@ -39,7 +39,7 @@ def test_pools_equal_their_definitions():
     ids = torch.tensor([[*LETTERS.encode("abc"), EOS]])
     with torch.no_grad():
         stream = model.encoder(ids, Context())
-        expected = {"mean": stream.x.mean(1), "first": stream.x[:, 0], "pooler": model.order[:2](stream)}
+        expected = {"mean": stream.x.mean(1), "first": stream.x[:, 0], "pooler": model.next_sentence_head[:2](stream)}
     for pool, vector in expected.items():
         torch.testing.assert_close(embed(model, BOTH, ["abc"], pool), vector)
     assert embed(model, BOTH, TEXTS, normalised=True).norm(dim=1) == pytest.approx(torch.ones(4))

@@ -28,7 +28,7 @@ class Planted(nn.Module):
     A source is one token, its number plus 10.
     """
 
-    start_id, end_id, continues, vocab = BOS, EOS, False, 10
+    start_id, end_id, continues_prompt, vocab = BOS, EOS, False, 10
 
     def __init__(self, errors):
         super().__init__()

@@ -70,7 +70,7 @@ WIDE = {"depth": 1, "image": 32, "hidden": 64}
 def test_vision_transformers_have_the_truncated_normal_of_timm(name: str, settings: dict[str, Any], std: float) -> None:
     """timm's trunc_normal_(std=0.02) cuts at +-2, not at two deviations; models below 192 channels have more."""
     entry, size = find(name)
-    std = std or 0.02 * 192 / entry.configure(size, settings).outer
+    std = std or 0.02 * 192 / entry.configure(size, settings).output_width
     model = headwise.build(name, outputs=10, **settings)
     found = [weight for _, weight in list_weights(model)]
     for weight in (*found, torch.cat([weight.flatten() for weight in found])):

@@ -103,9 +103,9 @@ def test_the_head_of_a_masked_language_model_has_its_own_activation() -> None:
         transform = {"activation": head}
         model = headwise.build("bert-tiny", vocab=12, activation=activation, head_transform=transform).eval()
         outputs[head] = model(ids)
-        x = model.encoder.drop_opening(model.encoder(ids, Context()))
+        x = model.encoder.drop_prefix(model.encoder(ids, Context()))
         function = torch.nn.functional.gelu if head == "gelu" else torch.relu
-        expected = model.head.before.norm(function(model.head.before.dense(x))) @ model.head.table.weight.T
+        expected = model.head.transform.norm(function(model.head.transform.dense(x))) @ model.head.table.weight.T
         torch.testing.assert_close(outputs[head], expected)
     assert torch.equal(outputs[""], outputs["relu"]) and not torch.allclose(outputs["relu"], outputs["gelu"])
 
@@ -130,7 +130,7 @@ def test_the_loss_is_over_masked_tokens_plus_next_sentence_prediction() -> None:
     assert loss.count == 3 and model.mask_id == 11
     both = model(ids, labels=labels, next_sentence_labels=torch.tensor([0, 1]))
     stream = model.encoder(ids, headwise.blocks.stream.Context())
-    order = nn.functional.cross_entropy(model.order(stream), torch.tensor([0, 1]))
+    order = nn.functional.cross_entropy(model.next_sentence_head(stream), torch.tensor([0, 1]))
     torch.testing.assert_close(both.total / 3, expected / 3 + order)
 
 
@@ -161,7 +161,7 @@ def test_the_decoder_of_bart_reads_the_end_mark_before_the_start_mark() -> None:
     model, source, target = build_tiny("bart"), torch.tensor([[5, 6, 2]]), torch.tensor([[1, 7, 8]])
     memory = headwise.blocks.stream.Context(model.encoder.read(source))
     found = model(source, target)
-    model.decoder.opening = None
+    model.decoder.prefix_id = None
     by_hand = model.decoder(torch.tensor([[2, 1, 7, 8]]), memory).x[:, 1:]
     torch.testing.assert_close(found, model.decoder.head(by_hand))
     assert model.max_length == 64 and build_tiny("bart").max_length == 63
@@ -180,4 +180,4 @@ def test_initial_scores_of_t5_have_unit_variance_without_a_scale() -> None:
 def test_version_1_1_of_t5_unties_its_outputs() -> None:
     model = build_tiny("t5", tie="inputs", scale_outputs=False)
     assert model.encoder.embed.table is model.decoder.embed.table is not model.decoder.head.table
-    assert type(model.decoder.head.before) is nn.Identity
+    assert type(model.decoder.head.transform) is nn.Identity

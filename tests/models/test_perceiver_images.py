@@ -22,8 +22,8 @@ def test_it_has_the_published_parameters(size: str, count: int) -> None:
 
 def test_cross_attentions_share_weights_from_the_second_on() -> None:
     first, second = (headwise.build(f"perceiver-image-{size}", device="meta") for size in ("paper", "fourier"))
-    assert first.encoder.stack.order == (0, *range(2, 8), *(1, *range(2, 8)) * 7)
-    assert second.encoder.stack.order == (0, *tuple(range(1, 7)) * 8), "the second paper looks once"
+    assert first.encoder.stack.layer_numbers == (0, *range(2, 8), *(1, *range(2, 8)) * 7)
+    assert second.encoder.stack.layer_numbers == (0, *tuple(range(1, 7)) * 8), "the second paper looks once"
 
 
 def test_positions_are_coordinates_and_fourier_features_up_to_half_the_side() -> None:

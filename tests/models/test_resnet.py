@@ -21,8 +21,8 @@ def test_published_sizes(size: str, count: int) -> None:
 def test_a_backbone_reads_any_image_and_keeps_its_grid() -> None:
     config = ResNetConfig(width=4, depths=(1, 1, 1, 1), norm="frozen")
     stream = config.encoder()(torch.randn(1, 3, 160, 200), Context())
-    assert stream.grid == (5, 7) and stream.x.shape == (1, 35, config.outer)
-    assert ResNetConfig().outer == 2048
+    assert stream.grid == (5, 7) and stream.x.shape == (1, 35, config.output_width)
+    assert ResNetConfig().output_width == 2048
 
 
 def test_frozen_norms_leave_only_convolutions_trainable() -> None:

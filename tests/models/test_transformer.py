@@ -66,15 +66,15 @@ def test_one_table_for_two_vocabularies_is_refused() -> None:
 def test_shared_layers_are_stored_once() -> None:
     once, shared = build_tiny(encoder={"depth": 1}), build_tiny(encoder={"depth": 5, "shared": True})
     assert count_parameters(once) == count_parameters(shared)
-    assert shared.encoder.stack.order == (0,) * 5
+    assert shared.encoder.stack.layer_numbers == (0,) * 5
 
 
 def test_groups_of_shared_layers_have_their_own_weights() -> None:
     groups = build_tiny(encoder={"depth": 5, "shared": True, "groups": 2}).encoder.stack
-    assert groups.order == (0, 0, 0, 1, 1) and len(groups.layers) == 2
+    assert groups.layer_numbers == (0, 0, 0, 1, 1) and len(groups.layers) == 2
     layers = [["attention", "mlp"], ["mlp"]]
     inner = build_tiny(encoder={"depth": 6, "layers": layers, "shared": True, "groups": 2}).encoder.stack
-    assert inner.order == (0, 1, 0, 1, 2, 3) and [len(layer.parts) for layer in inner.layers] == [2, 1, 2, 1]
+    assert inner.layer_numbers == (0, 1, 0, 1, 2, 3) and [len(layer.parts) for layer in inner.layers] == [2, 1, 2, 1]
     with pytest.raises(UserError, match="groups: only layers that share weights have groups"):
         build_tiny(encoder={"groups": 2})
     with pytest.raises(UserError, match="groups: 3 do not fit 2 layers"):

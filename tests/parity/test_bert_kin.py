@@ -137,7 +137,7 @@ def test_next_sentence_predictions_are_equal(tmp_path: Path) -> None:
         imported = read_folder(save_folder(model, tmp_path / kind))
         expected = getattr(model(**inputs(imported, True)), field)
         stream = imported.model.encoder(IDS, Context())
-        assert_parity(imported.model.order(stream), expected)
+        assert_parity(imported.model.next_sentence_head(stream), expected)
 
 
 @torch.inference_mode()

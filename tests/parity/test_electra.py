@@ -37,13 +37,13 @@ def build_electra(name: str, **settings: Any) -> Any:
 
 
 def build_inputs(order: tuple[int, ...]) -> dict[str, torch.Tensor]:
-    read = F.pad(IDS, (1, 0), value=1)  # the opening token
+    read = F.pad(IDS, (1, 0), value=1)  # the prefix token
     return {"input_ids": torch.tensor(order)[read], "attention_mask": (read != PAD).long()}
 
 
 @pytest.mark.parametrize("settings", [{"embedding_size": 32}, {"embedding_size": 12, "hidden_act": "relu"}], ids=str)
 def test_the_discriminator_is_that_of_transformers(settings: dict[str, Any], tmp_path: Path) -> None:
-    """Logits, loss and gradients. In `transformers` the opening token has a loss as well, which is taken off."""
+    """Logits, loss and gradients. In `transformers` the prefix token has a loss as well, which is taken off."""
     hf_model = build_electra("ElectraForPreTraining", **settings)
     imported = read_folder(save(hf_model, tmp_path, SPECIAL_IDS))
     model = imported.model
@@ -52,8 +52,8 @@ def test_the_discriminator_is_that_of_transformers(settings: dict[str, Any], tmp
     real = IDS != PAD
     assert_parity(model(IDS)[real], hf_outputs.logits[:, 1:][real])
     loss = model.discriminator_loss(IDS, REPLACED)
-    opening = F.softplus(hf_outputs.logits[:, 0]).sum()  # of a token that is original
-    expected = hf_outputs.loss * hf_inputs["attention_mask"].sum() - opening
+    prefix_loss = F.softplus(hf_outputs.logits[:, 0]).sum()  # of a token that is original
+    expected = hf_outputs.loss * hf_inputs["attention_mask"].sum() - prefix_loss
     torch.testing.assert_close(loss.total, expected, rtol=1e-5, atol=1e-5)
     assert loss.count == real.sum()
 

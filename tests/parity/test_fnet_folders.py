@@ -95,7 +95,7 @@ def test_next_sentence_predictions_are_equal(tmp_path: Path) -> None:
     model = build_hf_model("FNetForPreTraining")
     imported = read_folder(save_folder(model, tmp_path))
     expected = model(**inputs(imported)).seq_relationship_logits
-    actual = imported.model.order(imported.model.encoder(IDS, Context()))
+    actual = imported.model.next_sentence_head(imported.model.encoder(IDS, Context()))
     assert_parity(actual, expected)
 
 

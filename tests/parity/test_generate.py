@@ -22,7 +22,7 @@ from headwise.config.base import validate
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode, use_threads
 from headwise.decode.generation_config import from_generation_config
-from headwise.decode.generator import Request, Stepper
+from headwise.decode.generator import NextTokenScorer, Request
 from headwise.decode.sample import next_token_probabilities
 from headwise.interop.hf.read import ImportedModel, read_folder
 from headwise.text import BOS, EOS
@@ -249,12 +249,12 @@ def test_distributions_after_all_processors_are_those_of_generate(pair: Pair, na
     written, expected = process_their_way(pair, prompts, settings)
     model, config = pair.imported.model, pair.config(settings)
     request = Request(prompts, config, torch.device("cpu"))
-    stepper, tokens = Stepper(model, request), request.build_first_tokens(model)
+    scorer, tokens = NextTokenScorer(model, request), request.build_first_tokens(model)
     state = model.start(request.build_inputs(model))
     ours = sorted(pair.imported.vocabularies.source.back)  # ids that have a row of their own
     alive = torch.ones(len(prompts), dtype=torch.bool)
     for step, scores in enumerate(expected):
-        log_probs, state = stepper(tokens, state, step)
+        log_probs, state = scorer(tokens, state, step)
         probabilities = next_token_probabilities(log_probs, config)
         theirs = scores.double().softmax(-1)[:, pair.order[ours]]
         torch.testing.assert_close(probabilities[alive][:, ours], theirs[alive], rtol=0, atol=1e-6)

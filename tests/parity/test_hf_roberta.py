@@ -53,7 +53,7 @@ def test_answers_are_those_of_two_separators_and_types_of_zero(tmp_path: Path) -
     assert batch["input_ids"].tolist() == [[8, 1, 2, 11, 11, 5, 6, 9, 11]]
     expected = model(input_ids=batch["input_ids"])
     actual = loaded.model(torch.tensor([[*ids, 2]]))
-    text = slice(4, 7)  # without the opening token, which is not in our logits
+    text = slice(4, 7)  # without the prefix token, which is not in our logits
     assert_parity(actual[0, text, 0], expected.start_logits[0, 1:][text])
     assert_parity(actual[0, text, 1], expected.end_logits[0, 1:][text])
     assert actual[0, :4].max() < -1e30 and actual[0, 7:].max() < -1e30

@@ -152,7 +152,7 @@ def logits(imported: ImportedModel, model: Any) -> tuple[Tensor, Tensor]:
             )
         expected = model(input_ids=order[source], decoder_input_ids=order[target]).logits[:, -actual.shape[1] :]
     elif imported.task == "masked":
-        actual, opens = imported.model(ids), imported.model.encoder.opening is not None
+        actual, opens = imported.model(ids), imported.model.encoder.prefix_id is not None
         theirs = model(input_ids=order[torch.nn.functional.pad(ids, (1, 0), value=BOS) if opens else ids])
         expected = getattr(theirs, "prediction_logits", getattr(theirs, "logits", None))
         expected = expected[:, opens : opens + ids.shape[1]]  # a Perceiver's are those of all positions

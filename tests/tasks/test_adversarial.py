@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from headwise.blocks.heads import Loss
+from headwise.blocks.losses import Loss
 from headwise.blocks.record import collect
 from headwise.inspect.frequency import compute_energy_above
 from headwise.models.vit import ViTConfig

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers.loss.loss_for_object_detection import ForObjectDetectionLoss, HungarianMatcher
 
 from headwise.models.detector import Detections
-from headwise.tasks.detection_loss import PAPER, Objects, Weights, detection_loss, match, matching_costs
+from headwise.tasks.detection_loss import PAPER, Objects, Weights, detection_loss, match_hungarian, matching_costs
 from headwise.vision.boxes import Boxes
 
 CLASSES, SLOTS = 3, 6
@@ -62,7 +62,7 @@ def test_loss_of_all_layers_is_that_of_transformers() -> None:
 
 def test_matching_is_that_of_transformers() -> None:
     (layer,), given = detections(), objects()
-    found = match(*stacked([layer]), given)
+    found = match_hungarian(*stacked([layer]), given)
     matched = HungarianMatcher(1, 5, 2)({"logits": layer.logits, "pred_boxes": layer.boxes}, theirs(given))
     first = np.cumsum((0, *COUNTS))
     pairs = [(image, *pair) for image, each in enumerate(matched) for pair in torch.stack(each, 1).tolist()]
@@ -72,7 +72,7 @@ def test_matching_is_that_of_transformers() -> None:
 def test_matching_is_the_cheapest_of_all() -> None:
     layers, given = detections(slots=5), objects((3, 3, 3))
     table = matching_costs(*stacked(layers), given, PAPER)[0].detach()
-    _, image, slot, which = match(*stacked(layers), given)
+    _, image, slot, which = match_hungarian(*stacked(layers), given)
     for row in range(3):
         cheapest = min(sum(table[row, s, n] for n, s in enumerate(order)) for order in permutations(range(5), 3))
         mine = image == row
@@ -93,7 +93,7 @@ def test_slots_without_an_object_learn_to_be_nothing_and_their_boxes_learn_nothi
     (layer,), given = detections(), objects()
     layer.logits.requires_grad_(), layer.boxes.requires_grad_()
     detection_loss([layer], given).total.backward()
-    _, image, slot, which = match(*stacked([layer]), given)
+    _, image, slot, which = match_hungarian(*stacked([layer]), given)
     wanted = torch.full((len(COUNTS), SLOTS), CLASSES)
     wanted[image, slot] = given.labels[which]
     grad = layer.logits.grad
@@ -117,7 +117,7 @@ def test_images_without_objects_and_more_objects_than_slots() -> None:
     nothing = sum(-each.logits.log_softmax(-1)[..., -1].mean() for each in layers)
     torch.testing.assert_close(empty.total / 3, nothing)
     crowded = objects((9, 0, 1))
-    assert match(*stacked(layers), crowded).shape == (4, 2 * (SLOTS + 1))
+    assert match_hungarian(*stacked(layers), crowded).shape == (4, 2 * (SLOTS + 1))
     assert detection_loss(layers, crowded).total.isfinite()
 
 

@@ -11,7 +11,7 @@ import torch
 
 import headwise
 from headwise import UserError
-from headwise.blocks.heads import Loss
+from headwise.blocks.losses import Loss
 from headwise.blocks.record import collect
 from headwise.cli.main import main
 from headwise.inspect.expert_load import draw_expert_load, format_table, measure_expert_load

@@ -4,10 +4,9 @@ import sys
 from contextlib import ExitStack
 
 import pytest
-import torch
 
 from headwise.errors import UserError
-from headwise.train.hardware import autocast, choose_device, describe_busy_cores
+from headwise.train.hardware import choose_device, describe_busy_cores
 from headwise.utils.cpu import count_busy_cores
 
 HOG = "import os; os.sched_setaffinity(0, [{}]); print(flush=True)\nwhile True: pass"
@@ -17,18 +16,6 @@ HOG = "import os; os.sched_setaffinity(0, [{}]); print(flush=True)\nwhile True: 
 def test_an_unavailable_device_is_an_error(name):
     with pytest.raises(UserError, match=f"'{name}' is not available here; use cpu"):
         choose_device(name)
-
-
-def test_bfloat16_is_computed_or_refused_but_never_ignored():
-    cpu = torch.device("cpu")
-    try:
-        with autocast("bfloat16", cpu):
-            assert torch.nn.Linear(4, 4)(torch.ones(2, 4)).dtype == torch.bfloat16
-    except UserError as error:
-        assert "no bfloat16 arithmetic; use float32" in str(error)  # noqa: PT017
-        assert not torch.cpu.get_capabilities().get("avx512_bf16", False)
-    with autocast("float32", cpu):
-        assert torch.nn.Linear(4, 4)(torch.ones(2, 4)).dtype == torch.float32
 
 
 def test_threads_that_would_wait_for_busy_cores_are_a_warning():

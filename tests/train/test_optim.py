@@ -15,10 +15,10 @@ from headwise.train.optim import (
     AdafactorConfig,
     AdamWConfig,
     build_adam,
+    clip_and_step,
     dump_state,
     group_parameters,
     load_state,
-    update,
 )
 from headwise.train.state import LossState
 
@@ -133,7 +133,7 @@ def test_an_update_is_adam_on_the_clipped_mean_gradient(clip):
     reference = torch.optim.Adam(theirs.parameters(), lr=0.01, betas=BETAS, eps=EPS)
     for _ in range(3):
         backward(ours)
-        norm = update(optimizer, torch.tensor(6.0), rate=0.01, clip=clip)
+        norm = clip_and_step(optimizer, torch.tensor(6.0), rate=0.01, clip=clip)
         reference.zero_grad()
         backward(theirs, 1 / 6)
         wanted = nn.utils.clip_grad_norm_(theirs.parameters(), clip or float("inf"))
@@ -185,7 +185,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(build, poison):
         for weight in model.parameters():
             weight.grad = torch.ones_like(weight)
         model.norm.bias.grad[2] = poison
-        assert not update(optimizer, torch.tensor(6.0), RATE, 1.0).isfinite()
+        assert not clip_and_step(optimizer, torch.tensor(6.0), RATE, 1.0).isfinite()
         assert all(weight.grad is None for weight in model.parameters())
 
     untouched = model.copy()
@@ -193,7 +193,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(build, poison):
     refuse()  # before there is any state
     for learner_model, learner_optimizer in ((model, optimizer), (untouched, fresh)):
         Squares().loss(learner_model, Batch.draw(6, seed=1), LossState()).total.backward()
-        update(learner_optimizer, torch.tensor(6.0), RATE, 1.0)
+        clip_and_step(learner_optimizer, torch.tensor(6.0), RATE, 1.0)
     before = copy.deepcopy(_tensors(untouched, fresh))
     for _ in range(2):
         for now, then in zip(_tensors(model, optimizer), before, strict=True):
@@ -206,7 +206,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(build, poison):
 def test_an_update_without_gradients_changes_nothing(build):
     model = Toy()
     before = copy.deepcopy(model.state_dict())
-    update(build(model), torch.tensor(6.0), RATE, 1.0)
+    clip_and_step(build(model), torch.tensor(6.0), RATE, 1.0)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
@@ -267,7 +267,7 @@ def test_dumped_state_is_independent_of_parameter_groups():
     model = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3))
     first, second = build_adam(model, BETAS, EPS), AdamWConfig(weight_decay=0.1).build(model)
     backward(model)
-    update(first, torch.tensor(1.0), 0.01, 0.0)
+    clip_and_step(first, torch.tensor(1.0), 0.01, 0.0)
     load_state(second, model, dump_state(first, model))
     for weight in model.parameters():
         assert all(torch.equal(second.state[weight][what], first.state[weight][what]) for what in first.state[weight])
@@ -278,7 +278,7 @@ def test_adafactor_keeps_rows_and_columns_of_a_matrix(shape, numbers):
     model = nn.ParameterList([nn.Parameter(torch.randn(shape))])
     optimizer = AdafactorConfig().build(model)
     model[0].square().sum().backward()
-    update(optimizer, torch.tensor(1.0), RATE, 0.0)
+    clip_and_step(optimizer, torch.tensor(1.0), RATE, 0.0)
     state = optimizer.state[model[0]]
     assert sum(entry.numel() for entry in state.values() if isinstance(entry, Tensor)) == numbers
     assert [entry for entry in state.values() if not isinstance(entry, Tensor)] == [1]

@@ -23,8 +23,14 @@ ROUTES = [  # where from, what for, which part begins with which, what is new, w
     ("gpt", "classify", {"encoder": "decoder"}, "head", "nothing"),
     ("lm", "tag", {"encoder": "decoder"}, "head", "nothing"),
     ("lm", "language-model", {"decoder": "decoder"}, "nothing", "nothing"),
-    ("bert", "classify", {"encoder": "encoder", "pool": "order"}, "head", "head.bias, head.before, order.2"),
-    ("bert", "tag", {"encoder": "encoder"}, "head", "head.bias, head.before, order"),
+    (
+        "bert",
+        "classify",
+        {"encoder": "encoder", "pool": "next_sentence_head"},
+        "head",
+        "head.bias, head.transform, next_sentence_head.2",
+    ),
+    ("bert", "tag", {"encoder": "encoder"}, "head", "head.bias, head.transform, next_sentence_head"),
 ]
 
 

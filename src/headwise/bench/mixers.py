@@ -36,8 +36,8 @@ from headwise.train.hardware import tune_allocator
 
 def build_ours(job: MixerJob, length: int) -> nn.Module:
     """A part with the initial weights of a Transformer: queries, keys and values have unit variance."""
-    site = BuildContext(job.width, job.heads, 4 * job.width, head_width=job.head_width, causal=job.causal)
-    part: nn.Module = with_max_length(job.mixer, length).build(site)
+    build_ctx = BuildContext(job.width, job.heads, 4 * job.width, head_width=job.head_width, causal=job.causal)
+    part: nn.Module = with_max_length(job.mixer, length).build(build_ctx)
     init_xavier(part, job.width)
     return part
 

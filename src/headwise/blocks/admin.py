@@ -87,10 +87,10 @@ def fold(model: nn.Module) -> nn.Module:
     model = deepcopy(model)
     for side in [module for module in model.modules() if isinstance(module, Encoder | Decoder)]:
         layers = [layer for layer in side.stack.layers if isinstance(layer, Admin)]
-        if sorted(side.stack.order) != list(range(len(layers))):
+        if sorted(side.stack.layer_numbers) != list(range(len(layers))):
             continue
-        norm_before = side.embed.norm if isinstance(side.embed.widen, nn.Identity) else nn.Identity()
-        for number in side.stack.order:
+        norm_before = side.embed.norm if isinstance(side.embed.projection, nn.Identity) else nn.Identity()
+        for number in side.stack.layer_numbers:
             layer = layers[number]
             for part, norm, scale in zip(layer.parts, layer.norms, layer.scales, strict=True):
                 linear = part.input_linear if isinstance(part, Part) else None

@@ -63,8 +63,8 @@ class PatchHead(nn.Module):
 def concatenate_stacks(*stacks: Stack) -> Stack:
     """One stack of the layers of several, with the final norm of the last."""
     layers: list[nn.Module] = []
-    order: list[int] = []
+    layer_numbers: list[int] = []
     for stack in stacks:
-        order += [len(layers) + number for number in stack.order]
+        layer_numbers += [len(layers) + number for number in stack.layer_numbers]
         layers += stack.layers
-    return Stack(layers, stacks[-1].final, order)
+    return Stack(layers, stacks[-1].final, layer_numbers)

@@ -144,18 +144,18 @@ class PositionedAttentionConfig(PartConfig):
     heads: int = Field(0, ge=0)  # 0: the model's
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
 
-    def build(self, site: BuildContext) -> nn.Module:
+    def build(self, build_ctx: BuildContext) -> nn.Module:
         plain = AttentionConfig(attend_to=self.attend_to, heads=self.heads, kernel=self.kernel)
-        attention: Any = plain.build(replace(site, key_value_heads=0))
+        attention: Any = plain.build(replace(build_ctx, key_value_heads=0))
         if any("edit_qk" in mod.hooks for mod in attention.score_mods):
             raise UserError(
                 f"{self.kind}: queries and keys have positions already; use positions that do not change them"
             )
-        shape = (site.width, attention.qkv.heads, attention.qkv.head_width, site.attention_bias)
-        places = site.build_once(POSITIONS, lambda: SinePositions(site.width))
+        shape = (build_ctx.width, attention.qkv.heads, attention.qkv.head_width, build_ctx.attention_bias)
+        places = build_ctx.build_once(POSITIONS, lambda: SinePositions(build_ctx.width))
         if self.attend_to == "self":
             attention.qkv = PositionedSelfProjection(*shape, places)
         else:
-            memory_places = site.build_once(MEMORY_POSITIONS, lambda: SinePositions(site.memory_width))
-            attention.qkv = PositionedCrossProjection(*shape, site.memory_width, places, memory_places)
+            memory_places = build_ctx.build_once(MEMORY_POSITIONS, lambda: SinePositions(build_ctx.memory_width))
+            attention.qkv = PositionedCrossProjection(*shape, build_ctx.memory_width, places, memory_places)
         return attention

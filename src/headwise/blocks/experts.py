@@ -358,15 +358,15 @@ class ExpertsConfig(PartConfig):
             raise ValueError(f"{self.top_k} experts cannot be chosen among {self.count}; lower top_k")
         return self
 
-    def build(self, site: BuildContext) -> nn.Module:
+    def build(self, build_ctx: BuildContext) -> nn.Module:
         normalise = self.top_k > 1 if self.normalise == "auto" else self.normalise
-        router = Router(site.width, self.count, self.top_k, normalise, self.jitter, self.balance_loss, self.z_loss)
+        router = Router(build_ctx.width, self.count, self.top_k, normalise, self.jitter, self.balance_loss, self.z_loss)
         return Experts(
             router,
-            self.hidden or site.hidden,
+            self.hidden or build_ctx.hidden,
             (self.capacity_factor, self.eval_capacity_factor) if self.drop else None,
-            self.activation or site.activation,
-            site.mlp_bias,
-            self.dropout or site.hidden_dropout,
+            self.activation or build_ctx.activation,
+            build_ctx.mlp_bias,
+            self.dropout or build_ctx.hidden_dropout,
             self.row_capacity if self.drop else 0,
         )

@@ -12,9 +12,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from headwise.blocks.decode_step import Function, Step, calls, to_function
 from headwise.blocks.part import BuildContext, PartConfig
 from headwise.blocks.residual import make_dropout
-from headwise.blocks.step import Function, Step, calls, inline
 from headwise.blocks.stream import Context, Part, Properties, Stream
 
 ActivationFunction = Callable[[Tensor], Tensor]
@@ -65,8 +65,8 @@ Activation = Literal[
 
 
 class FeedForward(Part):
-    """The feed-forward network: W_out act(W_in x + b) + b, at every position alone; gated kinds take act(W1 x) * (W2 x)
-    instead.
+    """The feed-forward network: W_out act(W_in x + b) + b, at every position alone; SwiGLU and other gated linear units
+    take act(W1 x) * (W2 x) instead of act(W_in x).
 
     With `chunk`, only so many tokens are computed at once, with activation checkpointing: the backward pass computes
     their hidden channels again instead of storing them (Kitaev et al. 2020, section 3).
@@ -110,8 +110,8 @@ class FeedForward(Part):
         return torch.cat([run(chunk, *layers) for chunk in chunks], dim=1)
 
     @calls("feed_forward")
-    def stepper(self, ctx: Context) -> Step:
-        inner, drop, outer = inline(self.inner), inline(self.drop), inline(self.outer)
+    def build_decode_step(self, ctx: Context) -> Step:
+        inner, drop, outer = to_function(self.inner), to_function(self.drop), to_function(self.outer)
         return lambda x, at: self.feed_forward(x, inner, drop, outer)
 
     def feed_forward(self, x: Tensor, inner: Function, drop: Function, outer: Function) -> Tensor:
@@ -132,7 +132,9 @@ class MlpConfig(PartConfig):
     activation: Activation | Literal[""] = ""
     chunk: int = Field(0, ge=0)  # tokens computed at once, for less memory; 0: all
 
-    def build(self, site: BuildContext) -> nn.Module:
-        hidden = self.hidden or round(self.expand * site.width) or site.hidden
-        activation = self.activation or site.activation
-        return FeedForward(site.width, hidden, activation, site.mlp_bias, site.hidden_dropout, self.chunk)
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        hidden = self.hidden or round(self.expand * build_ctx.width) or build_ctx.hidden
+        activation = self.activation or build_ctx.activation
+        return FeedForward(
+            build_ctx.width, hidden, activation, build_ctx.mlp_bias, build_ctx.hidden_dropout, self.chunk
+        )

@@ -1,105 +1,18 @@
-"""The language model head and its cross-entropy loss in chunks; the pooler and the MLM transform of BERT.
+"""The language model head; the pooler and the MLM transform of BERT. Losses are in `losses.py`.
 
-Letters: B rows, T length, C width, V vocab, N tokens of a batch, n tokens of a chunk.
+Letters: B rows, T length, C width, V vocab.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from headwise.blocks.feedforward import ACTIVATIONS, GATED_ACTIVATIONS
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """Sums over tokens, so that losses of batches of different size can be added."""
-
-    total: Tensor  # the loss with label smoothing, summed
-    nll: Tensor  # the negative log-likelihood, summed, without gradient
-    count: Tensor  # number of tokens
-
-
-class ChunkedLoss(torch.autograd.Function):
-    """Cross-entropy with label smoothing in chunks: -sum_t [(1-e) log p_t[y_t] + e mean(log p_t)], p = softmax(x W^T +
-    b).
-
-    The forward pass computes the gradient p - (1-e) onehot(y) - e/V of a chunk along with its logits, so that neither
-    the logits of all tokens nor their softmax are ever stored: fewer passes over memory, and far less of it. Under
-    autocast only the matrix products are in low precision.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        labels: Tensor,
-        pad: int,
-        label_smoothing: float,
-        chunk_size: int,
-    ) -> tuple[Tensor, Tensor]:
-        low = get_matmul_dtype(weight)
-        low_weight, low_bias = weight.to(low), None if bias is None else bias.to(low)
-        exact = torch.promote_types(x.dtype, torch.float32)
-        keep = (labels != pad).to(exact).unsqueeze(-1)  # (N, 1)
-        needs_grad = any(ctx.needs_input_grad[:3])
-        total, nll = x.new_zeros((), dtype=exact), x.new_zeros((), dtype=exact)
-        grad_x = torch.empty_like(x) if needs_grad else None
-        grad_weight = torch.zeros_like(weight) if needs_grad else None
-        grad_bias = torch.zeros_like(bias) if needs_grad and bias is not None else None
-        for start in range(0, len(x), chunk_size):
-            chunk = slice(start, start + chunk_size)
-            log_p = F.linear(x[chunk].to(low), low_weight, low_bias).log_softmax(-1, dtype=exact)  # (n, C) -> (n, V)
-            label = labels[chunk].unsqueeze(-1)  # (n, 1)
-            token_nll = -log_p.gather(-1, label)
-            smooth = -log_p.mean(-1, keepdim=True) if label_smoothing else token_nll
-            nll += (token_nll * keep[chunk]).sum()
-            total += (((1 - label_smoothing) * token_nll + label_smoothing * smooth) * keep[chunk]).sum()
-            if grad_x is not None and grad_weight is not None:
-                grad = compute_logit_grad_(log_p, label, label_smoothing)  # (n, V)
-                if grad_bias is not None:
-                    grad_bias += (grad * keep[chunk]).sum(0)
-                grad = grad.to(low)
-                grad_x[chunk] = ((grad @ low_weight) * keep[chunk]).to(x.dtype)  # (n, V) @ (V, C) -> (n, C)
-                kept_x = (x[chunk] * keep[chunk]).to(low)
-                if low == weight.dtype:
-                    grad_weight.addmm_(grad.t(), kept_x)  # (V, n) @ (n, C) -> (V, C)
-                else:  # chunks add up in the weight's precision
-                    grad_weight += grad.t() @ kept_x
-        ctx.save_for_backward(*(grad for grad in (grad_x, grad_weight, grad_bias) if grad is not None))
-        ctx.mark_non_differentiable(nll)
-        return total, nll
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_total: Tensor, _: Any) -> Any:
-        # in place, since to allocate a second gradient of the weight costs more than the product
-        grad_x, grad_weight, *grad_bias = (grad.mul_(grad_total) for grad in ctx.saved_tensors)
-        return grad_x, grad_weight, (grad_bias[0] if grad_bias else None), None, None, None, None
-
-
-def compute_logit_grad_(log_p: Tensor, label: Tensor, label_smoothing: float) -> Tensor:
-    """The gradient of the logits, p - (1-e) onehot(y) - e/V, in place of log p."""
-    grad = log_p.exp_()
-    if label_smoothing:
-        grad.sub_(label_smoothing / grad.shape[-1])
-    return grad.scatter_add_(-1, label, grad.new_full(label.shape, label_smoothing - 1))
-
-
-def get_matmul_dtype(weight: Tensor) -> torch.dtype:
-    """The dtype of matrix products with a weight: its own, or that of autocast."""
-    device = weight.device.type
-    if device == "meta":  # has no autocast
-        return weight.dtype
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+from headwise.blocks.losses import Loss, compute_cross_entropy
 
 
 class ScaleBy(nn.Module):
@@ -157,8 +70,8 @@ def build_suppression_bias(vocab: int, suppress_ids: Sequence[int]) -> Tensor | 
 
 
 class VocabularyHead(nn.Module):
-    """The language model head: logits = before(x) W^T (+ b). With the table of an embedding, its weights are tied to it
-    (Press and Wolf 2017)."""
+    """The language model head: logits = transform(x) W^T (+ b). With the table of an embedding, its weights are tied to
+    it (Press and Wolf 2017)."""
 
     def __init__(
         self,
@@ -167,11 +80,11 @@ class VocabularyHead(nn.Module):
         table: nn.Embedding | None = None,
         bias: bool = False,
         pad: int = 0,
-        before: nn.Module | None = None,
+        transform: nn.Module | None = None,
         suppress_ids: Sequence[int] = (),
     ):
         super().__init__()
-        self.before = before if before is not None else nn.Identity()
+        self.transform = transform if transform is not None else nn.Identity()
         self.table = table if table is not None else nn.Embedding(vocab, width)
         self.bias: Tensor | None
         if bias:
@@ -181,16 +94,8 @@ class VocabularyHead(nn.Module):
         self.pad = pad
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(self.before(x), self.table.weight, self.bias)  # (B, T, C) -> (B, T, V)
+        return F.linear(self.transform(x), self.table.weight, self.bias)  # (B, T, C) -> (B, T, V)
 
     def loss(self, x: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Loss:
-        """Cross-entropy with label smoothing of (B, T, C) against labels (B, T); padding in the labels is ignored."""
-        x = self.before(x)
-        x, labels = x.reshape(-1, x.shape[-1]), labels.reshape(-1)  # (B, T, C) -> (N, C), (B, T) -> (N,)
-        tensors: list[Tensor | None] = [x, self.table.weight, self.bias]
-        if not torch.is_grad_enabled():  # a Function does not see this, and would compute gradients in vain
-            tensors = [None if tensor is None else tensor.detach() for tensor in tensors]
-        # Logits of about 16 MB stay near the CPU's caches; smaller chunks make matrix products inefficient.
-        chunk_size = max(128, 4_194_304 // self.table.num_embeddings)
-        total, nll = ChunkedLoss.apply(*tensors, labels, self.pad, label_smoothing, chunk_size)
-        return Loss(total, nll, (labels != self.pad).sum())
+        """Cross-entropy loss with label smoothing of (B, T, C) against labels (B, T); padding is ignored."""
+        return compute_cross_entropy(self.transform(x), self.table.weight, self.bias, labels, self.pad, label_smoothing)

@@ -37,7 +37,7 @@ class ConvolutionStack(Stack):
     """A stack with a convolution of its inputs, which is added to the outputs of its first layer."""
 
     def __init__(self, stack: Stack, convolution: InputConvolution):
-        super().__init__(list(stack.layers), stack.final, stack.order)
+        super().__init__(list(stack.layers), stack.final, stack.layer_numbers)
         self.convolution = convolution
 
     def run_layer(self, index: int, stream: Stream, ctx: Context) -> Stream:

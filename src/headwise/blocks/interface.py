@@ -39,15 +39,15 @@ def check_part_interface(part: Any, where: str) -> Part:
     return part
 
 
-def check_part_shape(part: Part, site: BuildContext, where: str) -> None:
+def check_part_shape(part: Part, build_ctx: BuildContext, where: str) -> None:
     """Check that a part gives back the shape of its inputs, on a copy in evaluation mode. A part that cannot run on
     these few tokens (it may need an image or another length) is not checked here."""
     length, memory_length = LENGTHS
     try:
         trial = deepcopy(part).eval()
         example = _find_tensor(trial)
-        x = example.new_zeros(2, length, site.width)
-        memory = Stream.of(example.new_zeros(2, memory_length, site.memory_width or site.width))
+        x = example.new_zeros(2, length, build_ctx.width)
+        memory = Stream.of(example.new_zeros(2, memory_length, build_ctx.memory_width or build_ctx.width))
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             outputs = trial(Stream.of(x), Context({"encoder": memory}))
     except Exception:

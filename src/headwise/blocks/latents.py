@@ -154,28 +154,30 @@ class PerceiverAttentionConfig(QKVMixerConfig):
     attend_to: Literal["self", "memory"] = "self"
     value_width: int = Field(0, ge=0)
 
-    def build(self, site: BuildContext) -> nn.Module:
-        arguments = self.resolve_arguments(site)
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        arguments = self.resolve_arguments(build_ctx)
         heads, head_width, bias, score_mods = (
             arguments["heads"],
             arguments["head_width"],
             arguments["bias"],
             arguments["score_mods"],
         )
-        if not self.value_width and site.width % heads:
-            raise UserError(f"value_width: a width of {site.width} cannot be divided among {heads} heads; set it")
-        shape = (site.width, heads, head_width, self.value_width or site.width // heads)
+        if not self.value_width and build_ctx.width % heads:
+            raise UserError(f"value_width: a width of {build_ctx.width} cannot be divided among {heads} heads; set it")
+        shape = (build_ctx.width, heads, head_width, self.value_width or build_ctx.width // heads)
         qkv: nn.Module
         if self.attend_to == "memory":
-            if not site.memory_width:
+            if not build_ctx.memory_width:
                 raise UserError("attend_to: there is no memory in this stack; use attend_to = 'self'")
             qkv, score_mods = (
-                PerceiverCrossProjection(*shape, bias, site.memory_width, LayerNorm(site.memory_width)),
+                PerceiverCrossProjection(*shape, bias, build_ctx.memory_width, LayerNorm(build_ctx.memory_width)),
                 (),
             )
         else:
             qkv, score_mods = (
                 PerceiverSelfProjection(*shape, bias),
-                (*score_mods, *((Causal(),) if site.causal else ())),
+                (*score_mods, *((Causal(),) if build_ctx.causal else ())),
             )
-        return PerceiverAttention(*shape, qkv=qkv, score_mods=score_mods, bias=bias, dropout=site.attention_dropout)
+        return PerceiverAttention(
+            *shape, qkv=qkv, score_mods=score_mods, bias=bias, dropout=build_ctx.attention_dropout
+        )

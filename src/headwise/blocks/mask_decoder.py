@@ -39,14 +39,14 @@ class MaskDecoder(Stack):
     """
 
     def __init__(self, stack: Stack, positions: nn.Module, rounds: int = 2):
-        super().__init__(list(stack.layers), stack.final, stack.order)
+        super().__init__(list(stack.layers), stack.final, stack.layer_numbers)
         self.positions, self.rounds = positions, rounds
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
-        *order, last = self.order
-        for index, number in enumerate(order):
+        *numbers, last = self.layer_numbers
+        for index, number in enumerate(numbers):
             stream = self.layers[number](stream, ctx.at(index))
-        length, last_ctx = stream.x.shape[1], replace(ctx.at(len(order)), record=CrossHalvesRecorder(ctx.record))
+        length, last_ctx = stream.x.shape[1], replace(ctx.at(len(numbers)), record=CrossHalvesRecorder(ctx.record))
         query = self.positions(stream.x, stream.pos, 0)
         keep = stream.keep if stream.keep is not None else torch.ones_like(query[..., 0], dtype=torch.bool)
         # Self-attention over [queries; keys] in one row, with the first half masked as keys.

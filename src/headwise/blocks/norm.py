@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.step import Function, FunctionStep
+from headwise.blocks.decode_step import Function, FunctionStep
 from headwise.config.base import Config, describe_config
 from headwise.errors import UserError
 
@@ -25,7 +25,7 @@ class ScalableNorm(nn.Module, FunctionStep):
 class LayerNorm(nn.LayerNorm, ScalableNorm):
     """Layer normalisation: (x - mean) / sqrt(variance + eps) * weight + bias, over the width (Ba et al. 2016)."""
 
-    def stepper(self) -> Function:
+    def build_decode_step(self) -> Function:
         shape, weight, bias, eps = self.normalized_shape, self.weight, self.bias, self.eps
         return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
 
@@ -36,7 +36,7 @@ class RMSNorm(nn.RMSNorm, ScalableNorm):
     def __init__(self, width: int, eps: float = 1e-6):
         super().__init__(width, eps)
 
-    def stepper(self) -> Function:
+    def build_decode_step(self) -> Function:
         shape, weight, eps = self.normalized_shape, self.weight, self.eps
         return lambda x: torch.rms_norm(x, shape, weight, eps)
 

@@ -27,7 +27,11 @@ def build_no_score_mods(heads: int, head_width: int) -> tuple[ScoreMod, ...]:
 
 @dataclass(frozen=True)
 class BuildContext:
-    """The place of a part in a model: the sizes that it must fit, and the model's defaults."""
+    """The build context of a part, its place in a model: the sizes that it must fit, and the model's defaults.
+
+    It is named `build_ctx`, and belongs to the construction of a model; `ctx` (`stream.Context`) belongs to one forward
+    call.
+    """
 
     width: int  # of the token vectors
     heads: int
@@ -58,17 +62,17 @@ class BuildContext:
 
 
 class PartConfig(Config):
-    """A part: `kind` and `build(site) -> module`."""
+    """A part: `kind` and `build(build_ctx) -> module`."""
 
     kind: str
 
-    def build(self, site: BuildContext) -> nn.Module:
+    def build(self, build_ctx: BuildContext) -> nn.Module:
         raise UserError(f"{self.kind}: {type(self).__name__} has no build method; write one that returns the part")
 
     def check_built(self, built: Any, *arguments: Any) -> Any:
         from headwise.blocks.interface import check_part_interface, check_part_shape
 
-        where, (site, *_) = describe_config(self), arguments
+        where, (build_ctx, *_) = describe_config(self), arguments
         part = check_part_interface(super().check_built(built), where)
-        site.build_once(("shape of", self), lambda: check_part_shape(part, site, where))
+        build_ctx.build_once(("shape of", self), lambda: check_part_shape(part, build_ctx, where))
         return part

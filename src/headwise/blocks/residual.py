@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.step import Function, FunctionStep, Step, calls, identity, inline
-from headwise.blocks.stream import Context, LayerStep, Stream, make_step
+from headwise.blocks.decode_step import Function, FunctionStep, Step, calls, identity, to_function
+from headwise.blocks.stream import Context, LayerStep, Stream, build_decode_step
 from headwise.config.base import Config
 
 LEVELS = 2**16  # of a random 16-bit number
@@ -43,7 +43,7 @@ class Dropout(nn.Module, FunctionStep):
         bits = draws.view(torch.int16)[: x.numel()].view(x.shape)
         return x * (bits >= self.threshold).to(x.dtype).mul_(self.scale)
 
-    def stepper(self) -> Function:
+    def build_decode_step(self) -> Function:
         return identity
 
     def extra_repr(self) -> str:
@@ -69,7 +69,7 @@ class DropPath(nn.Module, FunctionStep):
         shape = (len(branch), *(1,) * (branch.dim() - 1))  # one draw per row
         return branch * branch.new_empty(shape).bernoulli_(1 - self.p).div_(1 - self.p)
 
-    def stepper(self) -> Function:
+    def build_decode_step(self) -> Function:
         return identity
 
     def extra_repr(self) -> str:
@@ -88,8 +88,8 @@ class ResidualAdd(nn.Module, FunctionStep):
     def forward(self, x: Tensor, branch: Tensor) -> Tensor:
         return x + self.drop(branch)
 
-    def stepper(self) -> Function:
-        drop = inline(self.drop)
+    def build_decode_step(self) -> Function:
+        drop = to_function(self.drop)
         return operator.add if drop is identity else lambda x, branch: x + drop(branch)
 
 
@@ -136,9 +136,12 @@ class Wiring(nn.Module, LayerStep):
         return stream
 
     @calls("normalize_input", "add_residual")
-    def stepper(self, ctx: Context) -> Step:
+    def build_decode_step(self, ctx: Context) -> Step:
         triples = zip(self.parts, self.norms, self.adds, strict=True)
-        steps = [(make_step(part, ctx.at(n)), inline(norm), inline(add)) for n, (part, norm, add) in enumerate(triples)]
+        steps = [
+            (build_decode_step(part, ctx.at(n)), to_function(norm), to_function(add))
+            for n, (part, norm, add) in enumerate(triples)
+        ]
         normalize_input, add_residual = self.normalize_input, self.add_residual
 
         def step(x: Tensor, at: Stream) -> Tensor:
@@ -239,9 +242,12 @@ class ParallelPreNorm(Wiring):
             x = add(x, branch)
         return stream.with_x(x)
 
-    def stepper(self, ctx: Context) -> Step:
+    def build_decode_step(self, ctx: Context) -> Step:
         triples = zip(self.parts, self.norms, self.adds, strict=True)
-        steps = [(make_step(part, ctx.at(n)), inline(norm), inline(add)) for n, (part, norm, add) in enumerate(triples)]
+        steps = [
+            (build_decode_step(part, ctx.at(n)), to_function(norm), to_function(add))
+            for n, (part, norm, add) in enumerate(triples)
+        ]
 
         def step(x: Tensor, at: Stream) -> Tensor:
             total = x

@@ -12,10 +12,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headwise.blocks.decode_step import (
+    EmbeddingStep,
+    EmbedTokens,
+    Function,
+    FunctionStep,
+    PositionStep,
+    Step,
+    to_function,
+)
 from headwise.blocks.heads import VocabularyHead
 from headwise.blocks.residual import make_dropout
-from headwise.blocks.step import EmbeddingStep, EmbedTokens, Function, FunctionStep, PositionStep, Step, inline
-from headwise.blocks.stream import NO_RECORD, Context, LayerStep, Part, Stream, make_step
+from headwise.blocks.stream import NO_RECORD, Context, LayerStep, Part, Stream, build_decode_step
 from headwise.errors import UserError
 from headwise.text import PAD
 
@@ -26,7 +34,7 @@ class NoTokenTypes(nn.Module, FunctionStep):
     def forward(self, x: Tensor, ids: Tensor) -> Tensor:
         return x
 
-    def stepper(self) -> Function:
+    def build_decode_step(self) -> Function:
         return lambda x, tokens: x
 
 
@@ -44,7 +52,7 @@ class TokenTypes(nn.Module, FunctionStep):
         types = ends.cumsum(1) - ends.long()  # (B, T) texts that ended before the token
         return x + self.table(types.clamp(max=self.table.num_embeddings - 1))
 
-    def stepper(self) -> Function:
+    def build_decode_step(self) -> Function:
         return lambda x, tokens: self(x.unsqueeze(1), tokens.unsqueeze(1)).squeeze(1)  # (R, C) -> (R, 1, C) and back
 
 
@@ -59,7 +67,7 @@ class TaskTypes(nn.Module, FunctionStep):
     def forward(self, x: Tensor, ids: Tensor) -> Tensor:
         return x + self.table.weight[0]
 
-    def stepper(self) -> Function:
+    def build_decode_step(self) -> Function:
         return self.forward
 
 
@@ -71,10 +79,10 @@ class Positions(nn.Module, PositionStep):
 
 
 class Embedding(nn.Module, EmbeddingStep):
-    """The token embedding: widen(dropout(norm(table[ids] * scale + position + type + task type))).
+    """The token embedding: projection(dropout(norm(table[ids] * scale + position + type + task type))).
 
-    The table may be shared with another embedding and with the head. `widen` projects vectors narrower than the model
-    to its width (ALBERT's factorised embedding, Lan et al. 2020).
+    The table may be shared with another embedding and with the head. Where its vectors are narrower than the model,
+    `projection` maps them to the model's width (ALBERT's factorised embedding, Lan et al. 2020).
     """
 
     def __init__(
@@ -85,7 +93,7 @@ class Embedding(nn.Module, EmbeddingStep):
         dropout: float = 0.0,
         types: nn.Module | None = None,
         norm: nn.Module | None = None,
-        widen: nn.Module | None = None,
+        projection: nn.Module | None = None,
         tasks: nn.Module | None = None,
     ):
         super().__init__()
@@ -96,7 +104,7 @@ class Embedding(nn.Module, EmbeddingStep):
         self.types = types if types is not None else NoTokenTypes()
         self.tasks = tasks if tasks is not None else NoTokenTypes()
         self.norm = norm if norm is not None else nn.Identity()
-        self.widen = widen if widen is not None else nn.Identity()
+        self.projection = projection if projection is not None else nn.Identity()
 
     def forward(self, ids: Tensor, keep: Tensor | None = None, start: int = 0, pos: Tensor | None = None) -> Stream:
         """(B, T) ids -> a stream of (B, T, C), at positions start, start + 1, ... or at `pos`."""
@@ -108,58 +116,62 @@ class Embedding(nn.Module, EmbeddingStep):
         if self.scale != 1.0:
             x = x * self.scale
         x = self.tasks(self.types(self.positions(x, pos, start), ids), ids)
-        return Stream(self.widen(self.drop(self.norm(x))), pos, keep)
+        return Stream(self.projection(self.drop(self.norm(x))), pos, keep)
 
-    def stepper(self) -> EmbedTokens:
-        table, scale, add_position = inline(self.table), self.scale, self.positions.stepper()
-        add_type, add_task = inline(self.types), inline(self.tasks)
-        norm, drop, widen = inline(self.norm), inline(self.drop), inline(self.widen)
+    def build_decode_step(self) -> EmbedTokens:
+        table, scale, add_position = to_function(self.table), self.scale, self.positions.build_decode_step()
+        add_type, add_task = to_function(self.types), to_function(self.tasks)
+        norm, drop, projection = to_function(self.norm), to_function(self.drop), to_function(self.projection)
 
-        def step(tokens: Tensor, length: int, gaps: Tensor | None) -> Stream:
-            pos = None if gaps is None else length - gaps  # (R, 1)
+        def step(tokens: Tensor, length: int, padding_lengths: Tensor | None) -> Stream:
+            pos = None if padding_lengths is None else length - padding_lengths  # (R, 1)
             x = add_position(table(tokens), scale, length, pos)  # (R,) -> (R, C)
             x = add_task(add_type(x, tokens), tokens)
             pos = torch.arange(length, length + 1, device=tokens.device) if pos is None else pos
-            return Stream(widen(drop(norm(x))).unsqueeze(1), pos)
+            return Stream(projection(drop(norm(x))).unsqueeze(1), pos)
 
         return step
 
 
 class Stack(nn.Module, LayerStep):
-    """A stack of layers. `order` may name a layer twice: its weights are shared, its cache is not. Of the last layer
-    only the first `ctx.outputs_needed` outputs are computed. Layers are repetitions of a pattern of `period` layers."""
+    """A stack of layers. `layer_numbers` has the layer that runs at each depth; a layer that runs twice shares its
+    weights (cross-layer parameter sharing), not its KV cache. Layers repeat a pattern of `pattern_length` layers, such
+    as local and global attention in turn. Of the last layer only the first `ctx.outputs_needed` outputs are
+    computed."""
 
     def __init__(
         self,
         layers: Sequence[nn.Module],
         final: nn.Module | None = None,
-        order: Sequence[int] = (),
-        period: int = 1,
+        layer_numbers: Sequence[int] = (),
+        pattern_length: int = 1,
     ):
         super().__init__()
-        self.period = period
+        self.pattern_length = pattern_length
         self.layers = nn.ModuleList(layers)
         self.final = final if final is not None else nn.Identity()
-        self.order = tuple(order) or tuple(range(len(layers)))
+        self.layer_numbers = tuple(layer_numbers) or tuple(range(len(layers)))
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
         # a recorder, and a collector of layer outputs, need every token
         needed = ctx.outputs_needed if ctx.record is NO_RECORD and not ctx.side.wants("layer") else None
-        last = len(self.order) - 1
-        for index in range(len(self.order)):
+        last = len(self.layer_numbers) - 1
+        for index in range(len(self.layer_numbers)):
             layer_ctx = ctx.at(index, needed if index == last else None)
             stream = self.run_layer(index, stream, layer_ctx)
             ctx.side.add("layer", layer_ctx.path, stream)
         return stream.with_x(self.final(stream.x))
 
     def run_layer(self, index: int, stream: Stream, ctx: Context) -> Stream:
-        """The outputs of the layer at `index` of the order."""
-        outputs: Stream = self.layers[self.order[index]](stream, ctx)
+        """The outputs of the layer that runs at depth `index`."""
+        outputs: Stream = self.layers[self.layer_numbers[index]](stream, ctx)
         return outputs
 
-    def stepper(self, ctx: Context) -> Step:
-        steps = [make_step(self.layers[number], ctx.at(index)) for index, number in enumerate(self.order)]
-        final = inline(self.final)
+    def build_decode_step(self, ctx: Context) -> Step:
+        steps = [
+            build_decode_step(self.layers[number], ctx.at(index)) for index, number in enumerate(self.layer_numbers)
+        ]
+        final = to_function(self.final)
 
         def step(x: Tensor, at: Stream) -> Tensor:
             for layer in steps:
@@ -184,21 +196,21 @@ def declares(part: nn.Module, name: str) -> bool:
 
 
 class Encoder(nn.Module):
-    """The encoder: ids -> a stream that a decoder or a head reads. With `opening`, such as BOS, that id is put before
-    every text."""
+    """The encoder: ids -> a stream that a decoder or a head reads. `prefix_id`, such as BOS or the id of a language, is
+    put before every text."""
 
-    def __init__(self, embed: Embedding, stack: Stack, pad: int = 0, opening: int | None = None):
+    def __init__(self, embed: Embedding, stack: Stack, pad: int = 0, prefix_id: int | None = None):
         super().__init__()
-        self.embed, self.stack, self.pad, self.opening = embed, stack, pad, opening
+        self.embed, self.stack, self.pad, self.prefix_id = embed, stack, pad, prefix_id
 
     def forward(self, ids: Tensor, ctx: Context) -> Stream:
-        if self.opening is not None:
-            ids = F.pad(ids, (1, 0), value=self.opening)  # (B, T) -> (B, 1 + T)
+        if self.prefix_id is not None:
+            ids = F.pad(ids, (1, 0), value=self.prefix_id)  # (B, T) -> (B, 1 + T)
         return self.stack(self.embed(ids, build_keep_mask(ids, self.pad)), ctx.at("encoder", ctx.outputs_needed))
 
-    def drop_opening(self, stream: Stream) -> Tensor:
-        """The vectors of the ids alone, without that of `opening`: (B, T, C)."""
-        return stream.x if self.opening is None else stream.x[:, 1:]
+    def drop_prefix(self, stream: Stream) -> Tensor:
+        """The vectors of the ids alone, without that of the prefix: (B, T, C)."""
+        return stream.x if self.prefix_id is None else stream.x[:, 1:]
 
     def read(self, ids: Tensor) -> dict[str, Stream]:
         """The memory of a decoder: streams to attend to, by name."""
@@ -218,11 +230,12 @@ def build_keep_mask(ids: Tensor, pad: int, first: bool = False) -> Tensor | None
 
 class Decoder(nn.Module):
     """The decoder: ids -> a stream that the language model head turns into logits of the next token. Padding is on the
-    right, where the causal mask hides it. With `opening`, that id is read before the first one."""
+    right, where the causal mask hides it. `prefix_id` is read before the start token: BART decodes from EOS, BOS (in
+    Hugging Face `decoder_start_token_id` and `forced_bos_token_id`)."""
 
-    def __init__(self, embed: Embedding, stack: Stack, head: VocabularyHead, opening: int | None = None):
+    def __init__(self, embed: Embedding, stack: Stack, head: VocabularyHead, prefix_id: int | None = None):
         super().__init__()
-        self.embed, self.stack, self.head, self.opening = embed, stack, head, opening
+        self.embed, self.stack, self.head, self.prefix_id = embed, stack, head, prefix_id
         for part in stack.parts:
             if isinstance(part, Part) and not part.properties.causal:
                 raise UserError(f"decoder: {type(part).__name__} is not causal and would see the future; use another")
@@ -235,26 +248,33 @@ class Decoder(nn.Module):
         pos: Tensor | None = None,
         segment: Tensor | None = None,
     ) -> Stream:
-        if self.opening is not None:
-            ids = F.pad(ids, (1, 0), value=self.opening)  # (B, T) -> (B, 1 + T)
+        if self.prefix_id is not None:
+            ids = F.pad(ids, (1, 0), value=self.prefix_id)  # (B, T) -> (B, 1 + T)
         stream = self.embed(ids, start=start, pos=pos)
-        stream = replace(stream, segment=segment, hidden_keep=build_keep_mask(ids, PAD, first=True))
+        stream = replace(stream, segment=segment, decoder_keep=build_keep_mask(ids, PAD, first=True))
         stream = self.stack(stream, ctx.at("decoder"))
-        return stream if self.opening is None else replace(stream, x=stream.x[:, 1:], pos=stream.pos[1:])
+        return stream if self.prefix_id is None else replace(stream, x=stream.x[:, 1:], pos=stream.pos[1:])
 
-    def forward_next(self, tokens: Tensor, length: int, gaps: Tensor | None, ctx: Context) -> Tensor:
-        """The output (R, C) for a token (R,) of each row after `length` others, of which `gaps` (R, 1) were padding."""
+    def forward_next(self, tokens: Tensor, length: int, padding_lengths: Tensor | None, ctx: Context) -> Tensor:
+        """The output (R, C) for a token (R,) of each row after `length` others, of which `padding_lengths` (R, 1) were
+        padding."""
         ids = tokens.unsqueeze(1)  # (R,) -> (R, 1)
-        stream = self.embed(ids, start=length) if gaps is None else self.embed(ids, pos=length - gaps)
+        stream = (
+            self.embed(ids, start=length) if padding_lengths is None else self.embed(ids, pos=length - padding_lengths)
+        )
         return self.stack(stream, ctx.at("decoder")).x[:, 0]  # (R, 1, C) -> (R, C)
 
-    def stepper(self, ctx: Context) -> Callable[[Tensor, int, Tensor | None], Tensor]:
-        """The step form of `forward_next`."""
-        embed, step, shared = self.embed.stepper(), make_step(self.stack, ctx.at("decoder")), ctx.shared
+    def build_decode_step(self, ctx: Context) -> Callable[[Tensor, int, Tensor | None], Tensor]:
+        """The decode step of `forward_next`."""
+        embed, step, shared = (
+            self.embed.build_decode_step(),
+            build_decode_step(self.stack, ctx.at("decoder")),
+            ctx.shared,
+        )
 
-        def run(tokens: Tensor, length: int, gaps: Tensor | None) -> Tensor:
+        def run(tokens: Tensor, length: int, padding_lengths: Tensor | None) -> Tensor:
             shared.clear()  # layers of one step share masks, steps do not
-            stream = embed(tokens, length, gaps)
+            stream = embed(tokens, length, padding_lengths)
             return step(stream.x.squeeze(1), stream)  # (R, 1, C) -> (R, C)
 
         return run

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.step import Step, StepForm, calls
+from headwise.blocks.decode_step import HasDecodeStep, Step, calls
 
 if TYPE_CHECKING:
     from headwise.blocks.attention.score_mods import ApproximateMap, AttentionInputs
@@ -37,7 +37,9 @@ class Stream:
     grid: tuple[int, int] | None = None  # rows and columns of an image
     segment: Tensor | None = None  # (B, T) number of the packed document
     tree: Tensor | None = None  # (B, T) heads of the words in a dependency tree, from 1; 0: the root
-    hidden_keep: Tensor | None = None  # (B, T) as `keep`, which is None where the causal mask hides the padding anyway
+    decoder_keep: Tensor | None = (
+        None  # (B, T) the padding mask of a decoder, whose causal mask makes `keep` superfluous
+    )
 
     @classmethod
     def of(cls, x: Tensor, keep: Tensor | None = None, start: int = 0) -> Stream:
@@ -46,20 +48,20 @@ class Stream:
 
     def with_x(self, x: Tensor) -> Stream:
         """The same stream with other vectors."""
-        return Stream(x, self.pos, self.keep, self.grid, self.segment, self.tree, self.hidden_keep)
+        return Stream(x, self.pos, self.keep, self.grid, self.segment, self.tree, self.decoder_keep)
 
     @property
     def real_mask(self) -> Tensor | None:
         """(B, T) True = real token, whether attention needs the mask or not; None: all are real."""
-        return self.keep if self.keep is not None else self.hidden_keep
+        return self.keep if self.keep is not None else self.decoder_keep
 
     def take_first(self, count: int) -> Stream:
         """The first `count` tokens, without a grid."""
-        keep, segment, tree, hidden_keep = (
+        keep, segment, tree, decoder_keep = (
             None if tensor is None else tensor[:, :count]
-            for tensor in (self.keep, self.segment, self.tree, self.hidden_keep)
+            for tensor in (self.keep, self.segment, self.tree, self.decoder_keep)
         )
-        return Stream(self.x[:, :count], self.pos[..., :count], keep, None, segment, tree, hidden_keep)
+        return Stream(self.x[:, :count], self.pos[..., :count], keep, None, segment, tree, decoder_keep)
 
 
 class Cache:
@@ -175,22 +177,22 @@ class Context:
         return Context(self.memory, self.cache, self.side, self.record, path, self.shared, outputs_needed)
 
 
-class LayerStep(StepForm):
-    """A part, a layer or a stack: `module(stream, ctx)`, and `stepper(ctx)` for its path in the cache."""
+class LayerStep(HasDecodeStep):
+    """A part, a layer or a stack: `module(stream, ctx)`, with a decode step for its path in the KV cache."""
 
     @calls("forward")
-    def stepper(self, ctx: Context) -> Step:
+    def build_decode_step(self, ctx: Context) -> Step:
         assert isinstance(self, nn.Module)
         return run_module(self, ctx)
 
 
-def make_step(module: nn.Module, ctx: Context) -> Step:
-    """The step form of a part, layer or stack at the path of `ctx`."""
-    return module.stepper(ctx) if isinstance(module, LayerStep) else run_module(module, ctx)
+def build_decode_step(module: nn.Module, ctx: Context) -> Step:
+    """The decode step of a part, layer or stack at the path of `ctx`."""
+    return module.build_decode_step(ctx) if isinstance(module, LayerStep) else run_module(module, ctx)
 
 
 def run_module(module: nn.Module, ctx: Context) -> Step:
-    """The step form of any part or layer: the module on a stream of length 1."""
+    """The decode step of any part or layer: the module on a stream of length 1."""
 
     def step(x: Tensor, at: Stream) -> Tensor:
         out = module(at.with_x(x.unsqueeze(1)), ctx)  # (R, C) -> (R, 1, C)
@@ -245,7 +247,8 @@ class Part(nn.Module, LayerStep, ABC):
 
     @property
     def input_linear(self) -> nn.Module | None:
-        """The linear layer through which alone it reads the stream; None: it reads it in another way."""
+        """The linear layer that alone reads the vectors of the stream, so that a factor of each channel can be folded
+        into its weight (`blocks/admin.py`); None: there is no such layer."""
         return None
 
     def forward(self, stream: Stream | Tensor, ctx: Context | None = None) -> Tensor:

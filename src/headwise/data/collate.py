@@ -35,7 +35,7 @@ class PairBatch:
 
 
 def collate(examples: Examples, indices: np.ndarray) -> PairBatch:
-    """Pad the examples with these indices into a batch, in this order.
+    """Data collator: pad the examples with these indices into a batch, in this order.
 
     >>> batch = collate(Examples.from_rows([([4, 5], [6]), ([7], [8, 9])]), np.array([0, 1]))
     >>> batch.source.tolist(), batch.target_in.tolist(), batch.target_out.tolist()

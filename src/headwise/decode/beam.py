@@ -15,7 +15,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from headwise.decode.generator import Generator, Request, Stepper, topk
+from headwise.decode.generator import Generator, NextTokenScorer, Request, topk
 from headwise.decode.hypothesis import Hypothesis, rank_hypotheses, score_hypothesis
 
 
@@ -30,13 +30,13 @@ class BeamSearch:
     def __init__(self, model: Generator, request: Request):
         config, device = request.config, request.device
         self.convention = config.conventions
-        self.stepper = stepper = Stepper(model, request)
+        self.scorer = scorer = NextTokenScorer(model, request)
         self.alpha, self.nbest, self.early_stopping = config.length_penalty, config.nbest, config.early_stopping
         self.forced = request.count_forced(model)  # tokens before the first step that count as generated
         self.count, self.width = len(request.sources), config.beams
         # Beside a pool each beam has as many spare candidates as there are EOS tokens: K of them go on in any case.
-        candidates = self.width if self.convention.finished_take_beams else self.width * (1 + len(stepper.ends))
-        self.row_candidates = min(candidates, stepper.choices)
+        candidates = self.width if self.convention.finished_take_beams else self.width * (1 + len(scorer.ends))
+        self.row_candidates = min(candidates, scorer.choices)
         self.candidates = min(candidates, self.width * self.row_candidates)
         pool = self.nbest if self.convention.finished_take_beams else self.width
         self.sources = torch.arange(self.count, device=device)  # (B,)
@@ -46,7 +46,7 @@ class BeamSearch:
         self.live = torch.full((self.count, self.width), -torch.inf, device=device)
         self.live[:, 0] = 0  # all beams start equal, so only the first one branches
         self.tokens = request.build_first_tokens(model)
-        self.ids = torch.empty(len(self.tokens), stepper.steps, dtype=torch.long, device=device)
+        self.ids = torch.empty(len(self.tokens), scorer.steps, dtype=torch.long, device=device)
         lengths = [limit + self.convention.forces_eos for limit in request.compute_limits(model)]
         self.max_penalties = torch.tensor([self._penalty(length) for length in lengths], device=device)  # (B,)
         self.best_scores = torch.full((self.count, pool), -torch.inf, device=device)
@@ -58,13 +58,13 @@ class BeamSearch:
 
     def search(self, state: Any) -> Self:
         """Run the search from the state after the prompt or source."""
-        for step in range(self.stepper.steps):
-            log_probs, state = self.stepper(self.tokens, state, step)
+        for step in range(self.scorer.steps):
+            log_probs, state = self.scorer(self.tokens, state, step)
             rows = self.extend(log_probs, step)
             if not len(rows):
                 break
             state = state.select(rows)
-            self.stepper.select(rows)
+            self.scorer.select(rows)
         return self
 
     def extend(self, log_probs: Tensor, step: int) -> Tensor:
@@ -79,7 +79,7 @@ class BeamSearch:
         if self.convention.finished_take_beams:
             totals.masked_fill_(self.ranks >= self.open, -torch.inf)
         self.record_candidates(step, rows, tokens, totals)
-        ended = self.stepper.find_ended(tokens, self.stepper.rows.limits[:: self.width, None], step)  # (B, C)
+        ended = self.scorer.find_ended(tokens, self.scorer.rows.limits[:: self.width, None], step)  # (B, C)
         self._finish(step, rows, tokens, totals, ended & (self.ranks < self.open) & (totals > -torch.inf))
         return self._drop(step, self._continue(step, rows, tokens, totals.masked_fill_(ended, -torch.inf)))
 
@@ -139,7 +139,7 @@ class BeamSearch:
         for sources, ids, log_probs in self.finished:
             length = self.forced + ids.shape[1]
             for source, path, log_prob in zip(sources.tolist(), ids.tolist(), log_probs.tolist(), strict=True):
-                path = path[:-1] if path[-1] in self.stepper.ends else path
+                path = path[:-1] if path[-1] in self.scorer.ends else path
                 scored = score_hypothesis(path, log_prob, self.alpha, length, self.convention.length_penalty)
                 hypotheses[source].append(scored)
         return [rank_hypotheses(candidates, self.nbest) for candidates in hypotheses]

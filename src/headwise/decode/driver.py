@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from headwise.blocks.evaluation import eval_mode
 from headwise.decode.beam import beam_search
 from headwise.decode.config import GREEDY, DecodeConfig
-from headwise.decode.generator import Generator, Request, Source, Stepper, source_length
+from headwise.decode.generator import Generator, NextTokenScorer, Request, Source, source_length
 from headwise.decode.greedy import greedy_search, most_probable
 from headwise.decode.hypothesis import Hypothesis
 from headwise.decode.sample import make_sampler, sample
@@ -103,15 +103,15 @@ def stream(
 
 @torch.inference_mode()
 def _stream_tokens(model: Generator, request: Request, inputs: Tensor, pick: PickToken) -> Iterator[int]:
-    stepper, ends = Stepper(model, request), {model.end_id, *request.config.eos_token_ids}
+    scorer, ends = NextTokenScorer(model, request), {model.end_id, *request.config.eos_token_ids}
     row = torch.zeros(1, dtype=torch.long, device=request.device)
     token = request.build_first_tokens(model)
     with eval_mode(model):
         state = model.start(inputs)
     count = choose_threads(model, 1, request.device)
-    for step in range(stepper.longest):
+    for step in range(scorer.longest):
         with eval_mode(model), use_threads(count):
-            log_probs, state = stepper(token, state, step)
+            log_probs, state = scorer(token, state, step)
             token = pick(log_probs, step, row)[1]
         if int(token) in ends:
             return

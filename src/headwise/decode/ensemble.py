@@ -34,7 +34,7 @@ class Ensemble(nn.Module):
             raise UserError("ensemble: it has no models; name at least one run")
         first = models[0]
         for number, model in enumerate(models[1:], start=2):
-            for name in ("vocab", "start_id", "end_id", "continues"):
+            for name in ("vocab", "start_id", "end_id", "continues_prompt"):
                 expected, value = getattr(first, name), getattr(model, name)
                 if value != expected:
                     raise UserError(
@@ -43,7 +43,7 @@ class Ensemble(nn.Module):
                     )
         self.models = nn.ModuleList(cast(Sequence[nn.Module], models))
         self.start_id, self.end_id, self.vocab = first.start_id, first.end_id, first.vocab
-        self.continues = first.continues
+        self.continues_prompt = first.continues_prompt
         self.ragged = all(model.ragged for model in models)
         self.max_length = min((model.max_length for model in models if model.max_length), default=0)
 

@@ -50,7 +50,7 @@ class Generator(Protocol):
     @property
     def vocab(self) -> int: ...
     @property
-    def continues(self) -> bool:
+    def continues_prompt(self) -> bool:
         """Whether the output continues the source (language model) or is a separate sequence (encoder-decoder)."""
         ...
 
@@ -101,34 +101,34 @@ class Request:
 
     def count_prompts(self, model: Generator) -> list[int]:
         """The number of tokens before the first generated one of each source, BOS included."""
-        opening = get_decoder_opening(model)
-        return [len(self._build_prompt(model, source)) + len(opening) for source in self.sources]
+        prefix = get_decoder_prefix(model)
+        return [len(self._build_prompt(model, source)) + len(prefix) for source in self.sources]
 
     def count_forced(self, model: Generator) -> int:
         """How many tokens of the decoder's prompt count as generated: those after the first, where the convention is
         that of `generate`, whose BART generates its BOS."""
-        return len(get_decoder_opening(model)) if self.config.conventions.counts_start else 0
+        return len(get_decoder_prefix(model)) if self.config.conventions.counts_start else 0
 
     def build_history(self, model: Generator) -> Tensor:
         """The tokens before the first generated one that logits processors see, (R, P), padded on the left: prompts;
         and, where the convention counts them, BOS or the decoder start."""
         if self.config.conventions.counts_start:
-            rows = [[*get_decoder_opening(model), *self._build_prompt(model, source)] for source in self.sources]
+            rows = [[*get_decoder_prefix(model), *self._build_prompt(model, source)] for source in self.sources]
             start = self.config.decoder_start_token_id
             if start != NO_TOKEN:
                 rows = [[start, *row[1:]] if row[:1] == [model.start_id] else row for row in rows]
         else:
-            rows = [list(source) if model.continues else [] for source in self.sources]
+            rows = [list(source) if model.continues_prompt else [] for source in self.sources]
         return self._repeat_rows(rows)
 
     def build_sources(self, model: Generator) -> Tensor:
         """The sources or prompts that logits processors see, (R, S), padded on the left; of images none."""
         rows = [[] if isinstance(source, Tensor) else list(source) for source in self.sources]
         if self.config.conventions.counts_start:
-            if model.continues:
+            if model.continues_prompt:
                 return self.build_history(model)
-            opening = get_opening(getattr(model, "encoder", None))
-            rows = [[*opening, *row, EOS] for row in rows]
+            prefix = get_prefix(getattr(model, "encoder", None))
+            rows = [[*prefix, *row, EOS] for row in rows]
         return self._repeat_rows(rows)
 
     def _repeat_rows(self, rows: list[list[int]]) -> Tensor:
@@ -143,7 +143,7 @@ class Request:
         images = [source for source in self.sources if isinstance(source, Tensor)]
         if images:
             return torch.stack(images).to(self.device)  # (B, C, H, W)
-        if model.continues:
+        if model.continues_prompt:
             prompts = [self._build_prompt(model, source) for source in self.sources]
             longest = max(map(len, prompts))
             if model.max_length and longest >= model.max_length:
@@ -158,27 +158,27 @@ class Request:
 
     def _build_prompt(self, model: Generator, source: Source) -> list[int]:
         """The tokens before the first generated one: BOS (unless `config.marked` is false) and the prompt."""
-        prompt = list(source) if model.continues else []
+        prompt = list(source) if model.continues_prompt else []
         return prompt if prompt and not self.config.marked else [model.start_id, *prompt]
 
     def build_first_tokens(self, model: Generator) -> Tensor:
         """The input of the first step, (R,): the last token of the prompt, or BOS."""
-        last = [source[-1] if model.continues and source else model.start_id for source in self.sources]
+        last = [source[-1] if model.continues_prompt and source else model.start_id for source in self.sources]
         return torch.tensor(last, device=self.device).repeat_interleave(self.config.rows)  # (B,) -> (R,)
 
 
-def get_opening(side: Any) -> list[int]:
+def get_prefix(side: Any) -> list[int]:
     """The token that an encoder or decoder reads before every text, in a list; empty without one."""
-    opening = getattr(side, "opening", None)
-    return [] if opening is None else [opening]
+    prefix_id = getattr(side, "prefix_id", None)
+    return [] if prefix_id is None else [prefix_id]
 
 
-def get_decoder_opening(model: Generator) -> list[int]:
+def get_decoder_prefix(model: Generator) -> list[int]:
     """The tokens that the decoder of an encoder-decoder reads before the start token: of BART one, else none."""
-    return [] if model.continues else get_opening(getattr(model, "decoder", None))
+    return [] if model.continues_prompt else get_prefix(getattr(model, "decoder", None))
 
 
-class Stepper:
+class NextTokenScorer:
     """One decoding step: log P of the next tokens after the logits processors.
 
     By our own convention PAD and BOS are never generated, and EOS is forced at the maximum length. Constraints set

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headwise.decode.conventions import LengthPenalty, gnmt_length_penalty
+from headwise.decode.length_penalty import LengthPenalty, gnmt_length_penalty
 
 
 @dataclass(frozen=True, slots=True)

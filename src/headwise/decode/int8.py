@@ -38,11 +38,11 @@ class Int8Head(VocabularyHead):
 
     def __init__(self, head: VocabularyHead):
         nn.Module.__init__(self)
-        self.before, self.table, self.bias, self.pad = head.before, head.table, head.bias, head.pad
+        self.transform, self.table, self.bias, self.pad = head.transform, head.table, head.bias, head.pad
         self.product = Int8Linear(head.table.weight, head.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.product(self.before(x))
+        return self.product(self.transform(x))
 
 
 def quantize(model: Model, min_weights: int = MIN_WEIGHTS) -> Model:

@@ -37,7 +37,7 @@ class ScreenedHead(VocabularyHead):
 
     def __init__(self, head: VocabularyHead, never: list[int]):
         nn.Module.__init__(self)
-        self.before, self.table, self.bias, self.pad = head.before, head.table, head.bias, head.pad
+        self.transform, self.table, self.bias, self.pad = head.transform, head.table, head.bias, head.pad
         weight = head.table.weight.detach().float()
         scales = weight.abs().amax(1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny) / WEIGHT_LEVELS
         rounded = (weight / scales).round_() * scales
@@ -49,7 +49,7 @@ class ScreenedHead(VocabularyHead):
         self.full_range[0, 0], self.full_range[0, 1] = -INPUT_LEVELS, INPUT_LEVELS + 1
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.before(x)
+        x = self.transform(x)
         if len(x) > MAX_ROWS:
             return F.linear(x, self.table.weight, self.bias)
         logits, bounds = self.approximate_logits(x)

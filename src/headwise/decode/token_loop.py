@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.decode.generator import Generator, Request, Stepper
+from headwise.decode.generator import Generator, NextTokenScorer, Request
 from headwise.decode.hypothesis import Hypothesis, rank_hypotheses, score_hypothesis
 
 # (log P (R, V), step, indices of the rows at the start (R,)) -> log P and id of the next token of each row
@@ -18,22 +18,22 @@ PickToken = Callable[[Tensor, int, Tensor], tuple[Tensor, Tensor]]
 
 def run_token_loop(model: Generator, state: Any, request: Request, pick: PickToken) -> list[list[Hypothesis]]:
     """Generate tokens with `pick` until every row has ended; `state` has `config.rows` rows per source."""
-    stepper = Stepper(model, request)
+    scorer = NextTokenScorer(model, request)
     paths = Paths(model, request)
     # Checking which rows have ended synchronises host and device: expensive on a GPU, free on a CPU.
     check_every = 1 if request.device.type == "cpu" else 8
-    for step in range(stepper.steps):
-        log_probs, state = stepper(paths.tokens, state, step)
+    for step in range(scorer.steps):
+        log_probs, state = scorer(paths.tokens, state, step)
         gains, tokens = pick(log_probs, step, paths.rows)
-        paths.extend(gains, tokens, ended=stepper.find_ended(tokens, stepper.rows.limits, step))
-        if step % check_every == 0 or step == stepper.steps - 1:
+        paths.extend(gains, tokens, ended=scorer.find_ended(tokens, scorer.rows.limits, step))
+        if step % check_every == 0 or step == scorer.steps - 1:
             rows = paths.drop_ended()
             if rows is None:
                 continue
             if not len(rows):
                 break
             state = state.select(rows)
-            stepper.select(rows)
+            scorer.select(rows)
     return paths.hypotheses()
 
 

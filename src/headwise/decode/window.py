@@ -42,7 +42,7 @@ class WindowState:
 class SlidingWindow(nn.Module):
     """A language model whose output length is unlimited; it attends to at most `context` tokens."""
 
-    continues = True
+    continues_prompt = True
     ragged = False  # rows restart together, so each batch has prompts of one length
     max_length = 0
 
@@ -76,7 +76,7 @@ def last_columns(ids: Tensor, count: int) -> Tensor:
 
 def wrap_in_window(model: Generator, sources: Sequence[Source], config: DecodeConfig) -> Generator:
     """The model with a sliding window of `config.context` tokens; the model itself if every text fits."""
-    if not (model.continues and config.context):
+    if not (model.continues_prompt and config.context):
         return model
     context = min(config.context, model.max_length or config.context)
     if max((source_length(source) + config.limit(source_length(source)) for source in sources), default=0) < context:

@@ -146,7 +146,7 @@ class Experiment(Config):
 
     @model_validator(mode="after")
     def _check_consistent(self) -> Experiment:
-        if self.task.shape not in self.model.tasks:
+        if self.task.model_task not in self.model.tasks:
             tasks = ", ".join(self.model.tasks)
             raise Problems([(("task",), f"the model '{self.model.kind}' cannot {self.task.kind}, it can {tasks}")])
         if self.task.reads != self.data.kind:
@@ -179,7 +179,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return parse_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"{path}: there is no such file") from None
+        raise UserError(f"{path}: there is no such file; check the path, or copy one of experiments/*.toml") from None
     except IsADirectoryError:
         raise UserError(f"{path}: is a folder, not an experiment file") from None
     except OSError as error:

@@ -77,6 +77,8 @@ def read_experiment(run: Run, trust: bool = False) -> Experiment:
 def load_vectors(source: str | Path) -> Vectors:
     """The word vectors of a run (with two sides, those of its source), or of a word2vec text file."""
     path = Path(source).expanduser()
+    if not path.exists():
+        raise UserError(f"{path}: there is no such run or file; name a run (`headwise runs`) or a word2vec text file")
     if not path.is_dir():
         return Vectors.read(path)
     loaded = load(path)

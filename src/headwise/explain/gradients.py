@@ -28,7 +28,7 @@ from headwise.blocks.norm import LayerNorm
 from headwise.blocks.residual import PreNorm
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
-from headwise.train.optim import update
+from headwise.train.optim import clip_and_step
 
 WIDTH = 32
 FORGET_BIASES = (1.0, 3.0)  # the usual start of an LSTM's forget bias, and one that training may well find
@@ -170,7 +170,7 @@ def train_linear(rho: float, length: int, clip: float, steps: int = STEPS) -> li
         loss = network(x, start)[1].square().mean()
         losses.append(float(loss.detach()))
         loss.backward()
-        update(optimizer, torch.ones(()), RATE, clip)
+        clip_and_step(optimizer, torch.ones(()), RATE, clip)
     return losses
 
 

@@ -41,7 +41,7 @@ def collect_attention(
         output = [*target_tokeniser.encode(target), EOS] if target else []
         output = output or [*decode(model, [source[:-1]], config, device)[0][0].ids, EOS]
         inputs = (source, [model.start_id, *output[:-1]])
-    elif isinstance(model, LanguageModel) and model.continues:
+    elif isinstance(model, LanguageModel) and model.continues_prompt:
         source, output = [], target_tokeniser.encode(text)
         inputs = ([model.start_id, *output[:-1]],)
     elif hasattr(model, "encoder"):
@@ -57,11 +57,11 @@ def collect_attention(
         model(*(torch.tensor([ids], device=device) for ids in inputs))
     if not maps.weights:
         raise UserError(NO_ATTENTION)
-    opening = [] if isinstance(model, LanguageModel) or model.encoder.opening is None else [model.encoder.opening]
+    prefix = [] if isinstance(model, LanguageModel) or model.encoder.prefix_id is None else [model.encoder.prefix_id]
     start: dict[str, Any] = {}
-    if isinstance(model, EncoderDecoder) and model.decoder.opening is not None:  # the decoder then generates BOS, too
-        start, output = {"start": target_tokeniser.tokens([model.decoder.opening])[0]}, [model.start_id, *output]
+    if isinstance(model, EncoderDecoder) and model.decoder.prefix_id is not None:  # the decoder then generates BOS, too
+        start, output = {"start": target_tokeniser.tokens([model.decoder.prefix_id])[0]}, [model.start_id, *output]
     latents = len(getattr(getattr(model, "encoder", None), "latents", ()))
-    tokens = tuple(source_tokeniser.tokens([*opening, *source])), tuple(target_tokeniser.tokens(output))
+    tokens = tuple(source_tokeniser.tokens([*prefix, *source])), tuple(target_tokeniser.tokens(output))
     latent_names = tuple(f"latent {number}" for number in range(1, latents + 1))
     return Maps(maps.stack_by_kind(), *tokens, exact=maps.stack_exact_by_kind(), latents=latent_names, **start)

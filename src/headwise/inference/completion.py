@@ -20,7 +20,7 @@ from torch import Tensor
 
 from headwise.blocks.evaluation import eval_mode
 from headwise.decode.config import DecodeConfig
-from headwise.decode.generator import Generator, Request, Stepper
+from headwise.decode.generator import Generator, NextTokenScorer, Request
 from headwise.text import UNK
 from headwise.text.base import Tokeniser
 from headwise.text.hf import HfTokeniser
@@ -79,7 +79,7 @@ class Completer:
         """The `count` most probable completions of the last word of `text`; after a space, the next words."""
         before, letters = self._split_last_word(text)
         request = Request([self.tokeniser.encode(before)], self.config, self.device)
-        stepper = Stepper(self.model, request)
+        scorer = NextTokenScorer(self.model, request)
         rows = self.config.beams
         live = torch.full((rows,), -torch.inf, dtype=torch.float64, device=self.device)
         live[0] = 0  # all beams start equal, so only the first one branches
@@ -87,8 +87,8 @@ class Completer:
         tokens = request.build_first_tokens(self.model)
         with eval_mode(self.model):
             state = self.model.start(request.build_inputs(self.model), beams=rows)
-            for step in range(stepper.longest):
-                log_probs, state = stepper(tokens, state, step)
+            for step in range(scorer.longest):
+                log_probs, state = scorer(tokens, state, step)
                 parents, tokens = self._extend(search, log_probs + search.log_probs[:, None], letters)
                 if float(search.log_probs.exp().sum()) <= MIN_REMAINING * search.letters_prob:
                     break

@@ -58,7 +58,7 @@ class TextFields(LayerFields):
 
 
 def build_embedding(config: TextFields, table: nn.Embedding) -> Embedding:
-    """Token embedding with positions, token types, norm, dropout and, if factorised, the projection to the width."""
+    """Token embedding with positions, token types, norm, dropout and, of a factorised embedding, the projection."""
     width = config.embedding_width or config.width
     return config.positions.build_embedding(
         table,
@@ -68,7 +68,7 @@ def build_embedding(config: TextFields, table: nn.Embedding) -> Embedding:
         types=TokenTypes(width, config.token_types) if config.token_types else None,
         tasks=TaskTypes(width, config.task_types) if config.task_types else None,
         norm=config.norm.build(width) if config.embedding_norm else None,
-        widen=nn.Linear(width, config.width) if config.embedding_width else None,
+        projection=nn.Linear(width, config.width) if config.embedding_width else None,
     )
 
 
@@ -90,7 +90,7 @@ class ModelParts:
     decoder: Callable[[bool], Stack] = no_decoder  # with or without a memory to attend to
     encoder_width: int = 0  # width of the encoder's outputs; 0: that of the tables
     head_input_width: int = 0  # width of the output layer's inputs; 0: that of the tables
-    before: Callable[[], nn.Module | None] = no_module  # between the decoder's outputs and the output layer
+    output_transform: Callable[[], nn.Module | None] = no_module  # between the decoder and the output layer
     norm: Callable[[int], nn.Module] | None = None  # of the head transform, by width
     activation: str = "gelu"
     head_transform: HeadTransformConfig = field(default_factory=HeadTransformConfig)
@@ -101,7 +101,7 @@ class ModelParts:
     start_id: int = 1
     pool: str = "mean"
     next_sentence_head: bool = False
-    opening: int | None = None  # token that the decoder reads before the start token
+    decoder_prefix_id: int | None = None  # id that the decoder reads before the start token, as BART's EOS
 
     def build_vocabulary_head(self, count: int, table: nn.Embedding | None) -> VocabularyHead:
         """Build the output layer for `count` tokens, with weight tying where a table is given. tie = "auto" leaves it
@@ -112,7 +112,7 @@ class ModelParts:
                 return self.build_vocabulary_head(count, None)
             raise UserError(f"tie: embeddings and outputs have widths {self.width} and {width}; use tie = 'none'")
         return VocabularyHead(
-            width, count, table, self.output_bias, before=self.before(), suppress_ids=self.suppress_ids
+            width, count, table, self.output_bias, transform=self.output_transform(), suppress_ids=self.suppress_ids
         )
 
     def build_encoder(self, vocab: int) -> Encoder:
@@ -121,22 +121,22 @@ class ModelParts:
 
     def build_label_head(self, count: int) -> VocabularyHead:
         """Classification head: encoder outputs to logits of `count` labels."""
-        before = self.build_head_transform(self.outer) if self.head_transform.labels else None
-        return VocabularyHead(self.outer, count, bias=True, before=before)
+        transform = self.build_head_transform(self.output_width) if self.head_transform.labels else None
+        return VocabularyHead(self.output_width, count, bias=True, transform=transform)
 
     def build_span_head(self) -> nn.Module:
         """The head of extractive question answering: logits of start and end."""
-        head = nn.Linear(self.outer, 2)
-        return nn.Sequential(self.build_head_transform(self.outer), head) if self.head_transform.labels else head
+        head = nn.Linear(self.output_width, 2)
+        return nn.Sequential(self.build_head_transform(self.output_width), head) if self.head_transform.labels else head
 
     def build_head_transform(self, out: int) -> MLMTransform:
         """The transform of encoder outputs to `out` channels before an output layer."""
         norm = self.norm(out) if self.norm else LayerNorm(out)
         settings = self.head_transform
-        return MLMTransform(self.outer, out, settings.activation or self.activation, norm, settings.bias)
+        return MLMTransform(self.output_width, out, settings.activation or self.activation, norm, settings.bias)
 
     @property
-    def outer(self) -> int:
+    def output_width(self) -> int:
         """Width of the encoder's outputs."""
         return self.encoder_width or self.width
 
@@ -144,7 +144,7 @@ class ModelParts:
         """Pooling of token vectors to one vector per text."""
         if self.pool not in POOLERS:
             return Pool(self.pool)
-        pooler = Pooler(self.outer, POOLERS[self.pool])
+        pooler = Pooler(self.output_width, POOLERS[self.pool])
         return nn.Sequential(Pool("first"), pooler, make_dropout(self.dropout))
 
 
@@ -158,9 +158,11 @@ def build_text_parts(
         embed=lambda table: build_embedding(config, table),
         encoder=encoder,
         decoder=decoder,
-        encoder_width=config.outer,
-        head_input_width=config.embedding_width or config.outer,
-        before=lambda: nn.Linear(config.outer, config.embedding_width) if config.embedding_width else None,
+        encoder_width=config.output_width,
+        head_input_width=config.embedding_width or config.output_width,
+        output_transform=lambda: (
+            nn.Linear(config.output_width, config.embedding_width) if config.embedding_width else None
+        ),
         norm=config.norm.build,
         activation=config.activation,
         head_transform=config.head_transform,
@@ -189,7 +191,7 @@ def build_encoder_decoder(parts: ModelParts, vocab: int, outputs: int) -> Encode
     head = parts.build_vocabulary_head(outputs, target_table if tie in ("all", "target") else None)
     return EncoderDecoder(
         parts.encoder(parts.embed(source_table)),
-        Decoder(parts.embed(target_table), parts.decoder(True), head, parts.opening),
+        Decoder(parts.embed(target_table), parts.decoder(True), head, parts.decoder_prefix_id),
         start_id=parts.start_id,
     )
 
@@ -207,12 +209,12 @@ def build_masked_lm(parts: ModelParts, vocab: int, outputs: int) -> MaskedLangua
         vocab,
         table if parts.tie in ("auto", "all", "target") else None,
         bias=True,
-        before=parts.build_head_transform(parts.width),
+        transform=parts.build_head_transform(parts.width),
     )
-    order: nn.Module = nn.Identity()
+    next_sentence_head: nn.Module = nn.Identity()
     if parts.next_sentence_head:
-        order = nn.Sequential(Pool("first"), Pooler(parts.outer), nn.Linear(parts.outer, 2))
-    return MaskedLanguageModel(parts.encoder(parts.embed(table)), head, order)
+        next_sentence_head = nn.Sequential(Pool("first"), Pooler(parts.output_width), nn.Linear(parts.output_width, 2))
+    return MaskedLanguageModel(parts.encoder(parts.embed(table)), head, next_sentence_head)
 
 
 def build_token_classifier(parts: ModelParts, vocab: int, outputs: int) -> TokenClassifier:

@@ -37,10 +37,10 @@ class BartConfig(TwoStackFields, TextFields, ModelConfig):
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         parts = build_text_parts(
             self,
-            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.encoder), opening=BOS),
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.encoder), prefix_id=BOS),
             decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),
         )
-        parts = replace(parts, opening=EOS)
+        parts = replace(parts, decoder_prefix_id=EOS)
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
         init_normal(model)
         return model

@@ -55,7 +55,7 @@ class BigBirdConfig(OneStackFields, TextFields, ModelConfig):
             stack = build_stack(self, self.stack)
             if self.extra:
                 stack = GlobalTokenStack(stack, nn.Embedding(self.extra, self.width))
-            return Encoder(embedding, stack, opening=BOS)
+            return Encoder(embedding, stack, prefix_id=BOS)
 
         model = assemble(self.resolve_task(task), build_text_parts(self, encoder), vocab, outputs)
         init_normal(model)

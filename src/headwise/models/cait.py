@@ -36,13 +36,13 @@ def build_class_stage(config: LayerFields, cross_attention: Any, class_tokens: i
     change."""
     if config.wiring.kind == "reversible":
         raise UserError("wiring: class tokens cannot join the two halves of reversible layers; use pre or post")
-    site, make_add = build_context(config, memory=True), build_residual_add(config)
+    build_ctx, make_add = build_context(config, memory=True), build_residual_add(config)
 
     def norm() -> nn.Module:
         return config.norm.build(config.width)
 
     parts = (cross_attention, config.feedforward)
-    layers = [ClassAttentionLayer([part.build(site) for part in parts], norm, make_add) for _ in range(depth)]
+    layers = [ClassAttentionLayer([part.build(build_ctx) for part in parts], norm, make_add) for _ in range(depth)]
     return Stack([PrependClassTokens(config.width, class_tokens), *layers], norm())
 
 
@@ -75,12 +75,12 @@ class CaitConfig(OneStackFields, ImageFields, ModelConfig):
         return ImageEncoder(stem, concatenate_stacks(stack, class_stage))
 
     def init_weights(self, model: nn.Module) -> None:
-        init_truncated_normal(model, self.outer)
+        init_truncated_normal(model, self.output_width)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         self.resolve_task(task)
         tokens = range(self.class_tokens)
-        heads = [ImageHead(TakeClassToken(number), nn.Linear(self.outer, outputs or 1000)) for number in tokens]
+        heads = [ImageHead(TakeClassToken(number), nn.Linear(self.output_width, outputs or 1000)) for number in tokens]
         model = ImageClassifier(self.encoder(), heads)
         self.init_weights(model)
         return model

@@ -60,7 +60,7 @@ class CaptionerConfig(OneStackFields, ImageFields, ModelConfig):
         return ImageEncoder(stem, build_stack(self, self.stack))
 
     def init_weights(self, model: nn.Module) -> None:
-        init_truncated_normal(model, self.outer)
+        init_truncated_normal(model, self.output_width)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> EncoderDecoder:
         self.resolve_task(task)

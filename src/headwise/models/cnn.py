@@ -48,7 +48,7 @@ class CnnConfig(ImageFields, ModelConfig):
         return tuple(self.width * 2**stage for stage in range(len(self.depths)))
 
     @property
-    def outer(self) -> int:
+    def output_width(self) -> int:
         return self.widths[-1]
 
     def encoder(self) -> ImageEncoder:
@@ -63,14 +63,16 @@ class CnnConfig(ImageFields, ModelConfig):
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         self.resolve_task(task)
-        model = ImageClassifier(self.encoder(), [ImageHead(Pool("mean"), nn.Linear(self.outer, outputs or 1000))])
+        model = ImageClassifier(
+            self.encoder(), [ImageHead(Pool("mean"), nn.Linear(self.output_width, outputs or 1000))]
+        )
         self.init_weights(model)
         return model
 
     def _mixer_layers(self, width: int) -> list[nn.Module]:
         """One layer for each mixer."""
-        site = BuildContext(width=width, heads=self.heads, hidden=4 * width)
-        return [PreNorm([part.build(site)], nn.Identity) for part in self.mixers]
+        build_ctx = BuildContext(width=width, heads=self.heads, hidden=4 * width)
+        return [PreNorm([part.build(build_ctx)], nn.Identity) for part in self.mixers]
 
 
 SIZES: dict[str, dict[str, Any]] = {

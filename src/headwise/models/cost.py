@@ -84,7 +84,7 @@ def list_length_limits(model: nn.Module) -> list[int]:
     """The largest lengths of encoder and decoder, where positions are learned."""
     sides = [side for side in model.children() if isinstance(side, Encoder | Decoder)]
     return [
-        table.max_length - (side.opening is not None)
+        table.max_length - (side.prefix_id is not None)
         for side in sides
         for table in side.modules()
         if isinstance(table, LearnedPositions)

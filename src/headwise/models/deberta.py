@@ -66,8 +66,10 @@ class DebertaConfig(OneStackFields, TextFields, ModelConfig):
             raise UserError(f"convolution.groups: must divide the width, {self.width}; choose a divisor")
 
         def encoder(embedding: Embedding) -> Encoder:
-            stack, norm = build_stack(self, self.stack), self.norm.build(self.outer)
-            return Encoder(embedding, self.convolution.add_to(stack, self.outer, norm, self.dropout), opening=BOS)
+            stack, norm = build_stack(self, self.stack), self.norm.build(self.output_width)
+            return Encoder(
+                embedding, self.convolution.add_to(stack, self.output_width, norm, self.dropout), prefix_id=BOS
+            )
 
         model = assemble(task, build_text_parts(self, encoder), vocab, outputs)
         init_normal(model)

@@ -53,12 +53,14 @@ class DeiTConfig(OneStackFields, ImageFields, ModelConfig):
         return ImageEncoder(stem, build_stack(self, self.stack))
 
     def init_weights(self, model: nn.Module) -> None:
-        init_truncated_normal(model, self.outer)
+        init_truncated_normal(model, self.output_width)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         self.resolve_task(task)
         count = min(self.class_heads or self.class_tokens, self.class_tokens)
-        heads = [ImageHead(TakeClassToken(number), nn.Linear(self.outer, outputs or 1000)) for number in range(count)]
+        heads = [
+            ImageHead(TakeClassToken(number), nn.Linear(self.output_width, outputs or 1000)) for number in range(count)
+        ]
         model = ImageClassifier(self.encoder(), heads)
         self.init_weights(model)
         return model

@@ -77,23 +77,23 @@ class DetrConfig(OneStackFields, ImageFields, ModelConfig):
 
     def encoder(self) -> PaddedEncoder:
         features = self.backbone.with_image_size(*self.image, self.channels)
-        stem = BackboneStem(features.encoder(), features.outer, self.width)
-        return PaddedEncoder(stem, build_stack(self, self.stack, site=self._build_site(memory=False)))
+        stem = BackboneStem(features.encoder(), features.output_width, self.width)
+        return PaddedEncoder(stem, build_stack(self, self.stack, build_ctx=self._build_context(memory=False)))
 
     def build_object_decoder(self) -> Stack:
         """The decoder over object queries; it ends with a norm for every wiring."""
-        if self.outer != self.width:
+        if self.output_width != self.width:
             raise UserError("wiring: object queries cannot end in the two halves of reversible layers; use pre or post")
-        stack = build_stack(self, self.decoder, memory=True, site=self._build_site(memory=True))
+        stack = build_stack(self, self.decoder, memory=True, build_ctx=self._build_context(memory=True))
         stack.final = self.norm.build(self.width)
         if not any(isinstance(module, ObjectQueries) for module in stack.modules()):
             raise UserError("cross_attention: no part of the decoder has the object queries; use 'positioned'")
         return stack
 
-    def _build_site(self, memory: bool) -> BuildContext:
-        site = build_context(self, memory=memory)
+    def _build_context(self, memory: bool) -> BuildContext:
+        build_ctx = build_context(self, memory=memory)
         positions = ObjectQueries(self.queries, self.width) if memory else SinePositions(self.width)
-        return replace(site, shared={POSITIONS: positions, MEMORY_POSITIONS: SinePositions(self.width)})
+        return replace(build_ctx, shared={POSITIONS: positions, MEMORY_POSITIONS: SinePositions(self.width)})
 
     def init_weights(self, model: nn.Module) -> None:
         """As in the released code: the backbone's own initialisation, layers Xavier-uniform, object queries N(0, 1),

@@ -42,7 +42,7 @@ class DmcaConfig(OneStackFields, TextFields, ModelConfig):
             decoder=lambda memory: build_stack(self, self.stack, causal=True),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
-        init_xavier(model, self.width, self.outer)
+        init_xavier(model, self.width, self.output_width)
         return model
 
 

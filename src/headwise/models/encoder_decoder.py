@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from headwise.blocks.cache import DecodingCache
-from headwise.blocks.heads import Loss
+from headwise.blocks.losses import Loss
 from headwise.blocks.stack import Decoder
 from headwise.blocks.stream import Context
 from headwise.models.generative import DecodingState, GenerativeModel
@@ -17,7 +17,7 @@ class EncoderDecoder(GenerativeModel):
     """An encoder-decoder, p(target | source). The encoder, of texts or images, has `read(source)`, which returns the
     memory that the decoder attends to."""
 
-    continues = False
+    continues_prompt = False  # the output is a sequence of its own
     ragged = True  # source padding is masked
 
     def __init__(self, encoder: Any, decoder: Decoder, start_id: int = 1, end_id: int = 2):
@@ -41,6 +41,6 @@ class EncoderDecoder(GenerativeModel):
         """Encode the sources (B, S) and return a decoding state with `beams` rows for each."""
         cache = DecodingCache(len(source) * beams, beams)
         state = DecodingState.begin(self.decoder, self.encoder.read(source), cache)
-        if self.decoder.opening is not None:
-            self.step(source.new_full((len(source) * beams,), self.decoder.opening), state)
+        if self.decoder.prefix_id is not None:
+            self.step(source.new_full((len(source) * beams,), self.decoder.prefix_id), state)
         return state

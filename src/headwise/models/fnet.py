@@ -44,7 +44,7 @@ class FNetConfig(OneStackFields, TextFields, ModelConfig):
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         parts = build_text_parts(
             self,
-            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack), opening=BOS),
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack), prefix_id=BOS),
         )
         parts = replace(parts, embed=self._embed)
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
@@ -55,7 +55,7 @@ class FNetConfig(OneStackFields, TextFields, ModelConfig):
         """Embedding with a projection between norm and dropout, also where the widths are equal."""
         embedding = build_embedding(self, table)
         embedding.norm = nn.Sequential(embedding.norm, nn.Linear(table.embedding_dim, self.width))
-        embedding.widen = nn.Identity()
+        embedding.projection = nn.Identity()
         return embedding
 
 

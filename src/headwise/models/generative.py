@@ -25,20 +25,20 @@ class DecodingState:
     decoder: Decoder
     memory: dict[str, Stream]
     cache: DecodingCache
-    run: Callable[[Tensor, int, Tensor | None], Tensor]  # the decoder's step form, bound to memory and cache
+    run: Callable[[Tensor, int, Tensor | None], Tensor]  # the decoder's decode step, bound to memory and cache
     length: int = 0  # tokens of the longest row
-    gaps: Tensor | None = None  # (R, 1) by how many each row is shorter; None: rows have one length
+    padding_lengths: Tensor | None = None  # (R, 1) padding of each row, up to `length`; None: rows have one length
 
     @classmethod
     def begin(cls, decoder: Decoder, memory: dict[str, Stream], cache: DecodingCache) -> DecodingState:
-        return cls(decoder, memory, cache, decoder.stepper(Context(memory, cache, record=NO_RECORD)))
+        return cls(decoder, memory, cache, decoder.build_decode_step(Context(memory, cache, record=NO_RECORD)))
 
     @property
     def lengths(self) -> Tensor:
         """How many tokens each row has read, (R,)."""
-        if self.gaps is None:
+        if self.padding_lengths is None:
             return torch.full((self.cache.rows,), self.length)
-        return self.length - self.gaps[:, 0]
+        return self.length - self.padding_lengths[:, 0]
 
     def select(self, rows: Tensor) -> DecodingState:
         """Select and reorder rows, as beam search does; rows that are left out leave the batch."""
@@ -46,8 +46,8 @@ class DecodingState:
         if self.cache.moves_sources(rows):
             self.memory.update(select_rows(self.memory, self.cache.find_sources(rows)))
         self.cache.select(rows)
-        if self.gaps is not None:
-            self.gaps = self.gaps.index_select(0, rows)
+        if self.padding_lengths is not None:
+            self.padding_lengths = self.padding_lengths.index_select(0, rows)
             if leave:
                 self._compact()
         return self
@@ -62,14 +62,15 @@ class DecodingState:
         device = other.lengths.device
         lengths = torch.cat((self.lengths.to(device), other.lengths))  # (R,)
         self.length = max(self.length, other.length)
-        gaps = (self.length - lengths).unsqueeze(1)
-        self.gaps = gaps if bool(gaps.any()) else None
-        self.cache.join(other.cache, ragged=self.gaps is not None)
+        padding_lengths = (self.length - lengths).unsqueeze(1)
+        self.padding_lengths = padding_lengths if bool(padding_lengths.any()) else None
+        self.cache.join(other.cache, ragged=self.padding_lengths is not None)
         for name, memory in self.memory.items():
             pair = (memory, other.memory[name])
             joined = self.memory[name] = join_streams(pair)
             if joined.x.shape[1] < max(stream.x.shape[1] for stream in pair):
-                self.cache.per_source.clear()  # it was trimmed: what was made of it is made again
+                # padding was removed from the memory: its keys and values in the cache are computed again
+                self.cache.per_source.clear()
         return self
 
     def _check_join(self, other: DecodingState) -> None:
@@ -78,7 +79,7 @@ class DecodingState:
         if other.cache.beams != self.cache.beams:
             ours, theirs = self.cache.beams, other.cache.beams
             raise UserError(f"join: a state with {theirs} beams cannot join one with {ours}; start both with as many")
-        ragged = self.gaps is not None or other.gaps is not None or self.length != other.length
+        ragged = self.padding_lengths is not None or other.padding_lengths is not None or self.length != other.length
         if ragged and (denying := self.decoder.stack.find_parts_without("joins")):
             raise UserError(
                 f"join: rows of different lengths cannot share the state of {', '.join(denying)}; join rows that have "
@@ -87,13 +88,13 @@ class DecodingState:
 
     def _compact(self) -> None:
         """Drop the columns of the cache that are padding in every row."""
-        if self.gaps is None:
+        if self.padding_lengths is None:
             return
-        least, most = int(self.gaps.min()), int(self.gaps.max())
+        least, most = int(self.padding_lengths.min()), int(self.padding_lengths.max())
         if least or not most:
             self.cache.compact(ragged=least < most)
             self.length -= least
-            self.gaps = self.gaps - least if least < most else None
+            self.padding_lengths = self.padding_lengths - least if least < most else None
 
 
 class GenerativeModel(nn.Module):
@@ -102,7 +103,7 @@ class GenerativeModel(nn.Module):
     decoder: Decoder
     start_id: int
     end_id: int
-    continues: bool
+    continues_prompt: bool  # whether the output continues the input, as of a language model
 
     @property
     def vocab(self) -> int:
@@ -112,7 +113,7 @@ class GenerativeModel(nn.Module):
     def max_length(self) -> int:
         """Maximum length of generated text, by the learned positions; 0: unlimited."""
         limit = self.decoder.embed.positions.max_length
-        return limit - (self.decoder.opening is not None) if limit else 0
+        return limit - (self.decoder.prefix_id is not None) if limit else 0
 
     @property
     def joins(self) -> bool:
@@ -126,14 +127,16 @@ class GenerativeModel(nn.Module):
 
     @property
     def unbounded(self) -> bool:
-        """Whether some part reads on where a text outgrows those of training."""
+        """Whether some part can read texts longer than those of training: its decoding state has a fixed size."""
         return any(isinstance(part, Part) and part.properties.unbounded for part in self.decoder.modules())
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """One token for each row, (B * beams,) -> logits of the next, (B * beams, V)."""
-        if self.training or RECORDER.get() is not NO_RECORD:  # step forms have no dropout and record no maps
-            x = self.decoder.forward_next(tokens, state.length, state.gaps, Context(state.memory, state.cache))
+        if self.training or RECORDER.get() is not NO_RECORD:  # decode steps have no dropout and record no maps
+            x = self.decoder.forward_next(
+                tokens, state.length, state.padding_lengths, Context(state.memory, state.cache)
+            )
         else:
-            x = state.run(tokens, state.length, state.gaps)
+            x = state.run(tokens, state.length, state.padding_lengths)
         state.length += 1
         return self.decoder.head(x), state

@@ -45,7 +45,7 @@ class GptConfig(OneStackFields, TextFields, ModelConfig):
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         parts = build_text_parts(
             self,
-            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack, causal=True), opening=BOS),
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack, causal=True), prefix_id=BOS),
             decoder=lambda memory: build_stack(self, self.stack, causal=True),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
@@ -69,7 +69,7 @@ class Gpt2Config(OneStackFields, TextFields, ModelConfig):
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         parts = build_text_parts(
             self,
-            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack, causal=True), opening=BOS),
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack, causal=True), prefix_id=BOS),
             decoder=lambda memory: build_stack(self, self.stack, causal=True),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
@@ -98,7 +98,7 @@ class Gpt3Config(OneStackFields, TextFields, ModelConfig):
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         parts = build_text_parts(
             self,
-            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack, causal=True), opening=BOS),
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack, causal=True), prefix_id=BOS),
             decoder=lambda memory: build_stack(self, self.stack, causal=True),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)

@@ -48,7 +48,7 @@ class ImageFields(Config):
         return rows // patch, columns // patch
 
     @property
-    def outer(self) -> int:
+    def output_width(self) -> int:
         """Width of the encoder's outputs."""
         raise TypeError(f"{type(self).__name__} does not say how wide its outputs are")
 

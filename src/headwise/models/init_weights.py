@@ -94,7 +94,7 @@ def init_t5(model: nn.Module, width: int) -> None:
             nn.init.normal_(module.table.weight, std=width**-0.5)
         elif isinstance(module, MLMTransform):  # logits with N(0, 1) embeddings would be sqrt(width) too large
             nn.init.constant_(module.norm.get_parameter("weight"), module.dense.out_features**-0.5)
-        elif isinstance(module, VocabularyHead) and isinstance(module.before, nn.Identity):
+        elif isinstance(module, VocabularyHead) and isinstance(module.transform, nn.Identity):
             nn.init.normal_(module.table.weight, std=1.0 if module.table.embedding_dim == width else width**-0.5)
     for qkv in list_projections(model):
         if isinstance(qkv, CrossProjection):

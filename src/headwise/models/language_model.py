@@ -7,7 +7,7 @@ from torch import Tensor
 
 from headwise.blocks.attention.multihead import QKVProjection
 from headwise.blocks.cache import DecodingCache
-from headwise.blocks.heads import Loss
+from headwise.blocks.losses import Loss
 from headwise.blocks.stack import Decoder
 from headwise.blocks.stream import NO_CACHE, Cache, Context
 from headwise.errors import UserError
@@ -20,7 +20,7 @@ class LanguageModel(GenerativeModel):
     recurrence, `carried` holds the states of earlier segments (blocks/segment_memory.py), and generation keeps a memory
     of as many tokens."""
 
-    continues = True
+    continues_prompt = True
 
     def __init__(self, decoder: Decoder, start_id: int = 1, end_id: int = 2):
         super().__init__()
@@ -55,15 +55,15 @@ class LanguageModel(GenerativeModel):
         return state
 
     def _prefill(self, ids: Tensor, state: DecodingState) -> None:
-        """Read the prompts (R, P) into the cache. Where there is padding it goes to the right, and the gaps that it
-        leaves in the cache are counted, so that positions go on without them."""
+        """Read the prompts (R, P) into the cache. Padding is moved to the right and counted for each row, so that
+        positions continue from the last real token."""
         keep = ids != PAD
         if ids.is_meta or bool(keep.all()):  # what has no contents has no padding
             stream = self.decoder.embed(ids)
         else:
             self._check_ragged()
             keep, order = keep.sort(dim=1, descending=True, stable=True)
-            state.gaps = (~keep).sum(1, keepdim=True)
+            state.padding_lengths = (~keep).sum(1, keepdim=True)
             pos = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)  # a row for each: those to come differ
             stream = self.decoder.embed(ids.gather(1, order), keep, pos=pos)
         self.decoder.stack(stream, Context(cache=state.cache).at("decoder"))
@@ -84,7 +84,7 @@ class PrefixLM(LanguageModel):
     Called, trained and decoded like an encoder-decoder.
     """
 
-    continues = False
+    continues_prompt = False
 
     def forward(  # type: ignore[override]
         self, source: Tensor, target: Tensor, labels: Tensor | None = None, label_smoothing: float = 0.0

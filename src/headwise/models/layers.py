@@ -47,16 +47,16 @@ class StackConfig(Config):
     shared: bool = False  # one set of weights for every repetition of the pattern
     groups: int = Field(1, ge=1)  # of shared layers: groups of consecutive repetitions, each with its own weights
 
-    def count_layers(self, period: int) -> int:
-        """Number of layers with weights of their own, of a pattern of `period` layers."""
+    def count_layers(self, pattern_length: int) -> int:
+        """Number of layers with weights of their own, of a pattern of `pattern_length` layers."""
         if self.groups > 1 and not self.shared:
             raise UserError("groups: only layers that share weights have groups; set shared = true")
-        if self.groups > ceil(self.depth / period):
+        if self.groups > ceil(self.depth / pattern_length):
             raise UserError(f"groups: {self.groups} do not fit {self.depth} layers; use fewer groups")
-        return self.groups * period if self.shared else self.depth
+        return self.groups * pattern_length if self.shared else self.depth
 
-    def list_layer_numbers(self, period: int) -> list[int]:
-        """The layer whose weights each place of the stack has, of a pattern of `period` layers.
+    def list_layer_numbers(self, pattern_length: int) -> list[int]:
+        """The layer whose weights each place of the stack has, of a pattern of `pattern_length` layers.
 
         >>> StackConfig(depth=4, shared=True, groups=2).list_layer_numbers(1)
         [0, 0, 1, 1]
@@ -66,8 +66,11 @@ class StackConfig(Config):
         if not self.shared:
             return list(range(self.depth))
         # In floats, as transformers computes the groups of ALBERT, which differ from integers for 14 of 18 layers.
-        repetitions_per_group = ceil(self.depth / period) / self.groups
-        return [int(i // period / repetitions_per_group) * period + i % period for i in range(self.depth)]
+        repetitions_per_group = ceil(self.depth / pattern_length) / self.groups
+        return [
+            int(i // pattern_length / repetitions_per_group) * pattern_length + i % pattern_length
+            for i in range(self.depth)
+        ]
 
 
 class LayerFields(Config):
@@ -108,7 +111,7 @@ class LayerFields(Config):
         return {key: value for key, value in data.items() if key != "depth" or key in cls.model_fields} | spread
 
     @property
-    def outer(self) -> int:
+    def output_width(self) -> int:
         """Width of a stack's outputs: reversible layers output both halves, 2 * width."""
         return self.wiring.width_factor * self.width
 
@@ -166,17 +169,17 @@ def build_stack(
     stack: StackConfig,
     causal: bool = False,
     memory: bool = False,
-    site: BuildContext | None = None,
+    build_ctx: BuildContext | None = None,
     make_add: Callable[[int, int], MakeAdd] | None = None,
 ) -> Stack:
-    """Build a stack. `site` and `make_add(layer, depth)` replace the build context and residual adds of the config."""
-    site = site or build_context(config, causal, memory)
+    """Build a stack. `build_ctx` and `make_add(layer, depth)` replace those of the config."""
+    build_ctx = build_ctx or build_context(config, causal, memory)
     pattern = stack.layers or config.pattern(memory)
     layer_parts = [pattern[i % len(pattern)] for i in range(stack.count_layers(len(pattern)))]
     wiring = config.wiring.build()
     layers = [
         wiring(
-            [part.build(site) for part in parts],
+            [part.build(build_ctx) for part in parts],
             lambda: config.norm.build(config.width),
             make_add(number, len(layer_parts)) if make_add else build_residual_add(config, number, len(layer_parts)),
         )
@@ -184,13 +187,13 @@ def build_stack(
     ]
     if config.wiring.skips_first_norm:
         layers[0].norms[0] = nn.Identity()
-    final_norm = wiring.build_final_norm(lambda: config.norm.build(config.outer))
-    return Stack(layers, final_norm, stack.list_layer_numbers(len(pattern)), period=len(pattern))
+    final_norm = wiring.build_final_norm(lambda: config.norm.build(config.output_width))
+    return Stack(layers, final_norm, stack.list_layer_numbers(len(pattern)), pattern_length=len(pattern))
 
 
 def build_context(config: LayerFields, causal: bool = False, memory: bool = False) -> BuildContext:
     """The build context that parts of a stack get: sizes, defaults, and the score mods of its positions."""
-    site = BuildContext(
+    build_ctx = BuildContext(
         width=config.width,
         heads=config.heads,
         hidden=config.hidden or 4 * config.width,
@@ -198,14 +201,14 @@ def build_context(config: LayerFields, causal: bool = False, memory: bool = Fals
         key_value_heads=config.key_value_heads,
         activation=config.activation,
         causal=causal,
-        memory_width=config.outer if memory else 0,
+        memory_width=config.output_width if memory else 0,
         dropout=config.dropout,
         attention_dropout=config.attention_dropout,
         hidden_dropout=config.hidden_dropout,
         attention_bias=config.attention_bias,
         mlp_bias=config.mlp_bias,
     )
-    return replace(site, build_score_mods=config.positions.make_score_mod_builder(site))
+    return replace(build_ctx, build_score_mods=config.positions.make_score_mod_builder(build_ctx))
 
 
 def build_residual_add(config: LayerFields, number: int = 0, depth: int = 1) -> MakeAdd:

@@ -67,7 +67,7 @@ class LevitConfig(ImageFields, ModelConfig):
         return self
 
     @property
-    def outer(self) -> int:
+    def output_width(self) -> int:
         return self.widths[-1]
 
     def grids(self) -> list[tuple[int, int]]:
@@ -77,11 +77,13 @@ class LevitConfig(ImageFields, ModelConfig):
         return [(ceil(rows / step), ceil(columns / step)) for step in steps]
 
     def init_weights(self, model: nn.Module) -> None:
-        init_truncated_normal(model, self.outer)
+        init_truncated_normal(model, self.output_width)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         self.resolve_task(task)
-        heads = [ImageHead(Pool("mean"), NormLinear(self.outer, outputs or 1000)) for _ in range(self.class_heads)]
+        heads = [
+            ImageHead(Pool("mean"), NormLinear(self.output_width, outputs or 1000)) for _ in range(self.class_heads)
+        ]
         model = ImageClassifier(self.encoder(), heads)
         self.init_weights(model)
         return model
@@ -100,16 +102,18 @@ class LevitConfig(ImageFields, ModelConfig):
         return ImageStem(ConvStem(self.channels, *layers, grid=self.grids()[0]), self.widths[0])
 
     def _build_stage(self, number: int) -> Stack:
-        site = self._build_site(number)
-        layers = [self._build_branch(part, site) for part in (self.mixer, self.feedforward) * self.depths[number]]
+        build_ctx = self._build_context(number)
+        layers = [self._build_branch(part, build_ctx) for part in (self.mixer, self.feedforward) * self.depths[number]]
         if number + 1 < len(self.widths):
-            next_site, heads = self._build_site(number + 1), site.width // self.head_width
-            qkv = BatchNormCrossProjection(site.width, heads, self.head_width, 4 * self.head_width)
-            attention = LeViTAttention(qkv, next_site.width, site.build_score_mods(heads, self.head_width), gain=1.0)
-            layers += [SubsampleAttention(attention), self._build_branch(self.feedforward, next_site)]
+            next_ctx, heads = self._build_context(number + 1), build_ctx.width // self.head_width
+            qkv = BatchNormCrossProjection(build_ctx.width, heads, self.head_width, 4 * self.head_width)
+            attention = LeViTAttention(
+                qkv, next_ctx.width, build_ctx.build_score_mods(heads, self.head_width), gain=1.0
+            )
+            layers += [SubsampleAttention(attention), self._build_branch(self.feedforward, next_ctx)]
         return Stack(layers)
 
-    def _build_site(self, number: int) -> BuildContext:
+    def _build_context(self, number: int) -> BuildContext:
         width, grid = self.widths[number], self.grids()[number]
 
         def build_score_mods(heads: int, head_width: int) -> tuple[Any, ...]:
@@ -119,9 +123,9 @@ class LevitConfig(ImageFields, ModelConfig):
             width, self.heads[number], self.expand * width, self.head_width, build_score_mods=build_score_mods
         )
 
-    def _build_branch(self, part: Any, site: BuildContext) -> nn.Module:
+    def _build_branch(self, part: Any, build_ctx: BuildContext) -> nn.Module:
         """Residual branch, x + part(x); the part contains its norms."""
-        return PreNorm([part.build(site)], nn.Identity, lambda: ResidualAdd(drop_path=self.drop_path))
+        return PreNorm([part.build(build_ctx)], nn.Identity, lambda: ResidualAdd(drop_path=self.drop_path))
 
 
 SIZES: dict[str, dict[str, Any]] = {

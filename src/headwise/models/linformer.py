@@ -43,7 +43,7 @@ class LinformerConfig(OneStackFields, TextFields, ModelConfig):
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         parts = build_text_parts(
             self,
-            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack), opening=BOS),
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack), prefix_id=BOS),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
         init_normal(model)

@@ -46,7 +46,7 @@ class LlamaConfig(OneStackFields, TextFields, ModelConfig):
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         parts = build_text_parts(
             self,
-            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack, causal=True), opening=BOS),
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack, causal=True), prefix_id=BOS),
             decoder=lambda memory: build_stack(self, self.stack, causal=True),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)

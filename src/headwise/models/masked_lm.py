@@ -7,7 +7,8 @@ from dataclasses import replace
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.heads import Loss, VocabularyHead
+from headwise.blocks.heads import VocabularyHead
+from headwise.blocks.losses import Loss
 from headwise.blocks.stack import Encoder
 from headwise.blocks.stream import Context
 
@@ -16,12 +17,12 @@ class MaskedLanguageModel(nn.Module):
     """A masked language model with next-sentence prediction (Devlin et al. 2019): p(masked tokens | the others). The
     last id of the vocabulary is the mask token.
 
-    `order` is the head of next-sentence prediction, or an nn.Identity.
+    `next_sentence_head` is the head of next-sentence prediction, or an nn.Identity.
     """
 
-    def __init__(self, encoder: Encoder, head: VocabularyHead, order: nn.Module):
+    def __init__(self, encoder: Encoder, head: VocabularyHead, next_sentence_head: nn.Module):
         super().__init__()
-        self.encoder, self.head, self.order = encoder, head, order
+        self.encoder, self.head, self.next_sentence_head = encoder, head, next_sentence_head
 
     @property
     def mask_id(self) -> int:
@@ -38,11 +39,12 @@ class MaskedLanguageModel(nn.Module):
         tokens. With `next_sentence_labels` (B,), 1 where the second text does not follow the first, the next-sentence
         loss is added, so that the result is the sum of two means."""
         stream = self.encoder(ids, Context())
-        x = self.encoder.drop_opening(stream)
+        x = self.encoder.drop_prefix(stream)
         if labels is None:
             return self.head(x)
         masked = labels != self.head.pad  # logits are computed for these rows only
         loss = self.head.loss(x[masked], labels[masked], label_smoothing)
         if next_sentence_labels is None:
             return loss
-        return replace(loss, total=loss.total + loss.count * F.cross_entropy(self.order(stream), next_sentence_labels))
+        next_sentence_loss = F.cross_entropy(self.next_sentence_head(stream), next_sentence_labels)
+        return replace(loss, total=loss.total + loss.count * next_sentence_loss)

@@ -65,7 +65,7 @@ class MixerConfig(OneStackFields, ImageFields, ModelConfig):
 
     def init_weights(self, model: nn.Module) -> None:
         """Matrices N(0, 1 / fan-in), biases zero, as in the released code."""
-        init_truncated_normal(model, self.outer)
+        init_truncated_normal(model, self.output_width)
         for module in model.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=module.in_features**-0.5)
@@ -73,7 +73,7 @@ class MixerConfig(OneStackFields, ImageFields, ModelConfig):
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         self.resolve_task(task)
         pools: list[nn.Module] = [TakeClassToken(number) for number in range(self.class_tokens)] or [Pool(self.pool)]
-        heads = [ImageHead(pool, nn.Linear(self.outer, outputs or 1000)) for pool in pools]
+        heads = [ImageHead(pool, nn.Linear(self.output_width, outputs or 1000)) for pool in pools]
         model = ImageClassifier(self.encoder(), heads)
         self.init_weights(model)
         return model

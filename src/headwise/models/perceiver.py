@@ -82,35 +82,35 @@ class PerceiverFields(LayerFields):
             raise UserError("wiring: latents cannot be the two halves of reversible layers; use pre or post")
         if self.wiring.kind == "none":
             raise UserError("wiring: latents need a residual path around cross-attention; use pre or post")
-        site = self.build_site(self.width, memory_width)
+        build_ctx = self.build_context(self.width, memory_width)
         cross_attends = min(self.cross_attends or self.repeats, self.repeats)
         cross_layers = min(cross_attends, 2)  # the first one, and one that all later repeats share
         pattern = self.layers or self.pattern()
         parts = [pattern[number % len(pattern)] for number in range(self.depth)]
         layers = [
-            self.build_layer(site, layer_parts)
+            self.build_layer(build_ctx, layer_parts)
             for layer_parts in [(cross_attention, self.feedforward)] * cross_layers + parts
         ]
-        order: list[int] = []
+        layer_numbers: list[int] = []
         for repeat in range(self.repeats):
-            order += [min(repeat, 1)] * (repeat < cross_attends) + list(range(cross_layers, len(layers)))
-        return Stack(layers, order=order)
+            layer_numbers += [min(repeat, 1)] * (repeat < cross_attends) + list(range(cross_layers, len(layers)))
+        return Stack(layers, layer_numbers=layer_numbers)
 
-    def build_layer(self, site: BuildContext, parts: Parts) -> Any:
+    def build_layer(self, build_ctx: BuildContext, parts: Parts) -> Any:
         """Build one layer. Its drop_path rate does not depend on depth, as layers are used at several."""
 
         def add() -> nn.Module:
             if self.layer_scale:
-                return LayerScaleAdd(site.width, self.layer_scale, self.dropout, self.drop_path)
+                return LayerScaleAdd(build_ctx.width, self.layer_scale, self.dropout, self.drop_path)
             return ResidualAdd(self.dropout, self.drop_path)
 
         wiring = self.wiring.build()
-        return wiring([part.build(site) for part in parts], lambda: self.norm.build(site.width), add)
+        return wiring([part.build(build_ctx) for part in parts], lambda: self.norm.build(build_ctx.width), add)
 
-    def build_site(self, width: int, memory_width: int) -> BuildContext:
+    def build_context(self, width: int, memory_width: int) -> BuildContext:
         """Build context of layers of `width` that attend to a memory of `memory_width`."""
-        site = build_context(self, memory=True)
-        return replace(site, width=width, hidden=self.hidden or width, memory_width=memory_width)
+        build_ctx = build_context(self, memory=True)
+        return replace(build_ctx, width=width, hidden=self.hidden or width, memory_width=memory_width)
 
 
 class PerceiverConfig(PerceiverFields, TextFields, ModelConfig):
@@ -152,7 +152,7 @@ class PerceiverConfig(PerceiverFields, TextFields, ModelConfig):
     def _build_embedding(self, table: nn.Embedding) -> Embedding:
         self.check_positions("learned or sinusoid")
         embedding = build_embedding(self, table)
-        embedding.widen = nn.Identity()  # cross-attention takes inputs of embedding_width
+        embedding.projection = nn.Identity()  # cross-attention takes inputs of embedding_width
         return embedding
 
     def _build_encoder(self, embedding: Embedding, pooled: bool) -> LatentEncoder:
@@ -171,7 +171,7 @@ class PerceiverConfig(PerceiverFields, TextFields, ModelConfig):
     def _build_output_layer(self, width: int) -> Any:
         """The layer in which queries of `width` attend to the latents."""
         attention = self.output_attention or self.cross_attention
-        return self.build_layer(self.build_site(width, self.width), (attention, self.feedforward))
+        return self.build_layer(self.build_context(width, self.width), (attention, self.feedforward))
 
 
 class ImagePerceiverConfig(PerceiverFields, ImageFields, ModelConfig):
@@ -217,7 +217,7 @@ class ImagePerceiverConfig(PerceiverFields, ImageFields, ModelConfig):
         outputs: LatentOutputs | OutputQuery = LatentOutputs()
         if self.learned_query:
             parts = (self.configure_attention(self.width), self.feedforward)
-            outputs = OutputQuery(self.width, self.build_layer(self.build_site(self.width, self.width), parts))
+            outputs = OutputQuery(self.width, self.build_layer(self.build_context(self.width, self.width), parts))
         stem, inputs = self._build_stem(), (self.embedding_width or self.channels) + self.position_channels
         stack = self.build_latent_stack(self.configure_attention(inputs), inputs)
         return LatentImageEncoder(stem, stack, self.latents, self.width, outputs)

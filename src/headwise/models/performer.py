@@ -39,7 +39,7 @@ class PerformerModelConfig(TwoStackFields, TextFields, ModelConfig):
             decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
-        init_xavier(model, self.width, self.outer)
+        init_xavier(model, self.width, self.output_width)
         return model
 
 
@@ -56,7 +56,7 @@ class LinearTransformerConfig(TwoStackFields, TextFields, ModelConfig):
             decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
-        init_xavier(model, self.width, self.outer)
+        init_xavier(model, self.width, self.output_width)
         return model
 
 

@@ -65,10 +65,10 @@ class RecurrentModelConfig(ModelConfig):
                 raise UserError("bidirectional: a language model must not see the future; use bidirectional = false")
             hidden //= 2
         part: Any = PARTS[self.cell].model_validate({"hidden": hidden, "bidirectional": self.bidirectional})
-        site = BuildContext(self.width, heads=1, hidden=hidden, causal=causal)
+        build_ctx = BuildContext(self.width, heads=1, hidden=hidden, causal=causal)
         wiring = self.wiring.build()
         layers = [
-            wiring([part.build(site)], lambda: self.norm.build(self.width), lambda: ResidualAdd(self.dropout))
+            wiring([part.build(build_ctx)], lambda: self.norm.build(self.width), lambda: ResidualAdd(self.dropout))
             for _ in range(self.depth)
         ]
         return Stack(layers, wiring.build_final_norm(lambda: self.norm.build(self.width)))

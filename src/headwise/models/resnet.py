@@ -39,7 +39,7 @@ class ResNetConfig(ImageFields, ModelConfig):
         return tuple(self.width * (4 if self.bottleneck else 1) * 2**stage for stage in range(len(self.depths)))
 
     @property
-    def outer(self) -> int:
+    def output_width(self) -> int:
         return self.widths[-1]
 
     def encoder(self) -> ImageEncoder:
@@ -55,7 +55,9 @@ class ResNetConfig(ImageFields, ModelConfig):
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         self.resolve_task(task)
-        model = ImageClassifier(self.encoder(), [ImageHead(Pool("mean"), nn.Linear(self.outer, outputs or 1000))])
+        model = ImageClassifier(
+            self.encoder(), [ImageHead(Pool("mean"), nn.Linear(self.output_width, outputs or 1000))]
+        )
         self.init_weights(model)
         return model
 

@@ -202,8 +202,8 @@ class LuongConfig(Seq2SeqConfig):
 
 def build_source_attention(score: Any, score_mods: tuple[Any, ...], width: int, memory_width: int) -> SourceAttention:
     """Attention from decoder states of `width` to annotations of `memory_width`."""
-    site = BuildContext(width, heads=1, hidden=width, causal=True, memory_width=memory_width)
-    return SourceAttention(score.build(width, memory_width, 1), [mod.build(site, width) for mod in score_mods])
+    build_ctx = BuildContext(width, heads=1, hidden=width, causal=True, memory_width=memory_width)
+    return SourceAttention(score.build(width, memory_width, 1), [mod.build(build_ctx, width) for mod in score_mods])
 
 
 def make_sizes(small: dict[str, Any], tiny: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -82,7 +82,7 @@ class SwinFields(ImageFields):
         return self
 
     @property
-    def outer(self) -> int:
+    def output_width(self) -> int:
         return self.width * 2 ** (len(self.depths) - 1)
 
     def grid(self, patch: int) -> tuple[int, int]:
@@ -94,22 +94,22 @@ class SwinFields(ImageFields):
         patches = PatchEmbedding(self.channels, self.width, self.patch, pad=True)
         positions = self.positions.build_grid_positions(self.width, self.grid(self.patch), 0)
         stem = ImageStem(patches, self.width, 0, positions, self.dropout, self.norm.build(self.width))
-        final = self.wiring.build().build_final_norm(lambda: self.norm.build(self.outer))
+        final = self.wiring.build().build_final_norm(lambda: self.norm.build(self.output_width))
         return ImageEncoder(stem, Stack([self.build_stage(number) for number in range(len(self.depths))], final))
 
     def build_stage(self, number: int) -> Stack:
         """Layers of one width, followed by patch merging unless it is the last stage."""
-        site, wiring = self._build_site(number), self.wiring.build()
+        build_ctx, wiring = self._build_context(number), self.wiring.build()
         last, before = sum(self.depths) - 1, sum(self.depths[:number])
         layers: list[nn.Module] = [
             wiring(
-                [self.configure_mixer(number, layer).build(site), self.feedforward.build(site)],
-                partial(self.norm.build, site.width),
+                [self.configure_mixer(number, layer).build(build_ctx), self.feedforward.build(build_ctx)],
+                partial(self.norm.build, build_ctx.width),
                 partial(ResidualAdd, self.dropout, self.drop_path * (before + layer) / max(last, 1)),
             )
             for layer in range(self.depths[number])
         ]
-        return Stack(layers if before + len(layers) > last else [*layers, self.build_merging(site.width)])
+        return Stack(layers if before + len(layers) > last else [*layers, self.build_merging(build_ctx.width)])
 
     def configure_mixer(self, stage: int, layer: int) -> Any:
         """The mixer of one layer."""
@@ -142,20 +142,20 @@ class SwinFields(ImageFields):
 
     def build_classifier(self, outputs: int) -> ImageClassifier:
         """The encoder with a linear layer on the mean of its outputs."""
-        model = ImageClassifier(self.encoder(), [ImageHead(Pool("mean"), nn.Linear(self.outer, outputs))])
+        model = ImageClassifier(self.encoder(), [ImageHead(Pool("mean"), nn.Linear(self.output_width, outputs))])
         self.init_weights(model)
         return model
 
     def init_weights(self, model: nn.Module) -> None:
-        init_truncated_normal(model, self.outer)
+        init_truncated_normal(model, self.output_width)
         for layer in model.modules():
             if isinstance(layer, ResPostNorm):  # layers start as the identity, as in the released code
                 for norm in layer.norms:
                     nn.init.zeros_(norm.get_parameter("weight"))
 
-    def _build_site(self, stage: int) -> BuildContext:
+    def _build_context(self, stage: int) -> BuildContext:
         width = self.width << stage
-        site = BuildContext(
+        build_ctx = BuildContext(
             width=width,
             heads=self.heads[stage],
             hidden=int(self.expand * width),
@@ -164,7 +164,7 @@ class SwinFields(ImageFields):
             attention_dropout=self.attention_dropout,
             attention_bias=self.attention_bias,
         )
-        return replace(site, build_score_mods=self.positions.make_score_mod_builder(site))
+        return replace(build_ctx, build_score_mods=self.positions.make_score_mod_builder(build_ctx))
 
 
 class SwinConfig(SwinFields, ModelConfig):

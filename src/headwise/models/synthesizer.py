@@ -36,7 +36,7 @@ class SynthesizerConfig(TwoStackFields, TextFields, ModelConfig):
             decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
-        init_xavier(model, self.width, self.outer)
+        init_xavier(model, self.width, self.output_width)
         return model
 
 

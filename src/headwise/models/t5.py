@@ -60,11 +60,11 @@ class T5Config(TwoStackFields, TextFields, ModelConfig):
 def scale_outputs(parts: ModelParts) -> ModelParts:
     """Scale the output layer's inputs by 1/sqrt(embedding width)."""
 
-    def before() -> nn.Module:
-        scale, projection = ScaleBy(parts.width**-0.5), parts.before()
+    def build_transform() -> nn.Module:
+        scale, projection = ScaleBy(parts.width**-0.5), parts.output_transform()
         return scale if projection is None else nn.Sequential(projection, scale)
 
-    return replace(parts, before=before)
+    return replace(parts, output_transform=build_transform)
 
 
 GATED: dict[str, Any] = {"activation": "geglu_tanh", "tie": "inputs", "scale_outputs": False}

@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.heads import Loss, VocabularyHead
+from headwise.blocks.heads import VocabularyHead
+from headwise.blocks.losses import Loss
 from headwise.blocks.pool import count_needed_outputs
 from headwise.blocks.stack import Encoder
 from headwise.blocks.stream import Context
@@ -21,7 +22,7 @@ class TokenClassifier(nn.Module):
 
     def forward(self, ids: Tensor, labels: Tensor | None = None, label_smoothing: float = 0.0) -> Tensor | Loss:
         """Logits (B, T, L) for (B, T) ids; with labels (B, T) their loss instead."""
-        x = self.encoder.drop_opening(self.encoder(ids, Context()))
+        x = self.encoder.drop_prefix(self.encoder(ids, Context()))
         return self.head(x) if labels is None else self.head.loss(x, labels, label_smoothing)
 
 
@@ -65,7 +66,7 @@ class SpanClassifier(nn.Module):
         begins = ends & ~F.pad(ends, (1, 0))[:, :-1]  # of several EOS in a row the first
         second = (begins.cumsum(1) == 1) & ~ends & (ids != self.encoder.pad)
         second = second | ~second.any(1, keepdim=True)  # without a second text no position is masked
-        logits = self.head(self.encoder.drop_opening(self.encoder(ids, Context())))
+        logits = self.head(self.encoder.drop_prefix(self.encoder(ids, Context())))
         logits = logits.masked_fill(~second.unsqueeze(-1), torch.finfo(logits.dtype).min)
         if labels is None:
             return logits

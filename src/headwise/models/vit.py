@@ -72,7 +72,7 @@ class ViTConfig(OneStackFields, ImageFields, ModelConfig):
         return ImageEncoder(stem, stack)
 
     def init_weights(self, model: nn.Module) -> None:
-        init_truncated_normal(model, self.outer)
+        init_truncated_normal(model, self.output_width)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         self.resolve_task(task)
@@ -80,8 +80,8 @@ class ViTConfig(OneStackFields, ImageFields, ModelConfig):
         if self.head_input != "token":
             pools = [ClassTokenAndMean() if self.head_input == "token+mean" else MeanPatches()]
         if self.norm_pooled:
-            pools = [nn.Sequential(pool, self.norm.build(self.outer)) for pool in pools]
-        features = self.outer * len(self.head_input.split("+"))
+            pools = [nn.Sequential(pool, self.norm.build(self.output_width)) for pool in pools]
+        features = self.output_width * len(self.head_input.split("+"))
         heads = [ImageHead(pool, nn.Linear(features, outputs or 1000)) for pool in pools]
         model = ImageClassifier(self.encoder(), heads)
         self.init_weights(model)

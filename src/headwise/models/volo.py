@@ -89,12 +89,12 @@ class VoloConfig(OneStackFields, ImageFields, ModelConfig):
         return build_residual_add(self, number + self.outlook_depth, depth + self.outlook_depth)
 
     def init_weights(self, model: nn.Module) -> None:
-        init_truncated_normal(model, self.outer)
+        init_truncated_normal(model, self.output_width)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         self.resolve_task(task)
         outputs, tokens = outputs or 1000, range(self.class_tokens)
-        heads = [ImageHead(TakeClassToken(number), nn.Linear(self.outer, outputs)) for number in tokens]
+        heads = [ImageHead(TakeClassToken(number), nn.Linear(self.output_width, outputs)) for number in tokens]
         model = TokenLabelingClassifier(self.encoder(), [*heads, PatchHead(nn.Linear(self.width, outputs))])
         self.init_weights(model)
         return model

@@ -34,7 +34,7 @@ class WorkspaceModelConfig(OneStackFields, TextFields, ModelConfig):
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack)),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
-        init_xavier(model, self.width, self.outer)
+        init_xavier(model, self.width, self.output_width)
         return model
 
 

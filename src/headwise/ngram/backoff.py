@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.heads import Loss
+from headwise.blocks.losses import Loss
 from headwise.text import BOS, EOS, PAD
 
 LAST_KEY = torch.iinfo(torch.int64).max
@@ -98,7 +98,7 @@ class NgramState:
 class Backoff(nn.Module):
     """A back-off language model: tables of n-grams by order from 1. Its logits are log-probabilities."""
 
-    start_id, end_id, continues = BOS, EOS, True
+    start_id, end_id, continues_prompt = BOS, EOS, True
     ragged, unbounded, max_length = True, True, 0
 
     def __init__(self, tables: list[NgramTable], vocab: int):

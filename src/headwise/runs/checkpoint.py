@@ -1,4 +1,4 @@
-"""Checkpoints: a folder of safetensors with a manifest, saved atomically and verified when read.
+"""Checkpoints: a folder of safetensors with a manifest of SHA-256 hashes, saved atomically and verified when read.
 
     save           model, optimizer, ema and carried tensors, the loop's state; then `last`, `best` and pruning
     load_latest    the newest intact checkpoint; damaged ones are skipped with a warning
@@ -61,7 +61,10 @@ class NonFinite(UserError):
 
 
 def save(run: Run, checkpoint: Checkpoint, keep: int = 3) -> Path:
-    """Write a checkpoint atomically; older ones are pruned only afterwards. Raises NonFinite before it writes."""
+    """Save a checkpoint: safetensors, state.json, and a manifest with the SHA-256 of each file (`runs/manifest.py`).
+
+    The folder appears atomically, and older checkpoints are pruned only afterwards. Raises NonFinite before it writes.
+    """
     check_finite(checkpoint)
     target = run.checkpoint_path(checkpoint.step)
     with atomic_folder(target, run.stage) as temporary:
@@ -156,8 +159,8 @@ def load_weights(run: Run, which: str = "best") -> dict[str, Tensor]:
 
 
 def average_checkpoints(run: Run, count: int) -> dict[str, Tensor]:
-    """Checkpoint averaging: the mean of the weights of the last `count` checkpoints ("Attention is all you need",
-    6.1)."""
+    """Checkpoint averaging, a weight averaging over time: the mean of the last `count` checkpoints ("Attention is all
+    you need", 6.1)."""
     steps = ([step for step in run.steps() if step] or run.steps())[-count:]  # step 0 holds the initial weights
     if not steps:
         raise UserError(f"{run.path} has no checkpoint yet; train it first")

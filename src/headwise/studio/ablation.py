@@ -68,16 +68,18 @@ class AblationCase:
             trained.tokenisers,
             report_unknown(get_input_tokeniser(trained), text),
         )
-        self.request = build_request(trained, text, max_length=NEW_TOKENS if model.continues else MAX_SCORED_TOKENS)
+        self.request = build_request(
+            trained, text, max_length=NEW_TOKENS if model.continues_prompt else MAX_SCORED_TOKENS
+        )
         self.output = list(ids) or self._encode_output(target)
         if len(self.output) > MAX_SCORED_TOKENS:
             raise UserError(f"target: has {len(self.output)} tokens; give at most {MAX_SCORED_TOKENS}")
         if not all(0 <= token < model.vocab for token in self.output):
             raise UserError(f"ids: this model has ids from 0 to {model.vocab - 1:,}")
         self.source, self.prompt = get_prompt_tokens(model, self.request)
-        start = self.prompt if model.continues else [model.start_id]
+        start = self.prompt if model.continues_prompt else [model.start_id]
         self.inputs = [[*start, *self.output[:-1]]]
-        if not model.continues:
+        if not model.continues_prompt:
             self.inputs.insert(0, self.request.build_inputs(model)[0].tolist())
         self.first_position = len(start) - 1  # the position that predicts the first output token
         if model.max_length and len(self.inputs[-1]) > model.max_length:
@@ -87,7 +89,7 @@ class AblationCase:
 
     def _encode_output(self, target: str) -> list[int]:
         ids = self.tokenisers.target.encode(target) if target else self.generate().ids
-        return [*ids] if ids and self.model.continues else [*ids, self.model.end_id]
+        return [*ids] if ids and self.model.continues_prompt else [*ids, self.model.end_id]
 
     def generate(self) -> Hypothesis:
         """The model's own output, decoded greedily."""

@@ -16,8 +16,8 @@ from torch import Tensor
 from headwise.blocks.evaluation import eval_mode, get_device
 from headwise.blocks.record import AttentionRecord, record
 from headwise.decode.beam import BeamSearch
-from headwise.decode.conventions import gnmt_length_penalty
 from headwise.decode.generator import Generator, Request
+from headwise.decode.length_penalty import gnmt_length_penalty
 from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel
 from headwise.inspect.svg import replace_controls
@@ -41,9 +41,9 @@ def build_request(trained: TrainedModel, text: str, **settings: Any) -> Request:
         raise UserError(f"this run was trained to {trained.task.kind}, which writes no texts; name another run")
     model = trained.model
     ids = encode_checked(
-        get_input_tokeniser(trained), text if model.continues else trained.experiment.data.add_prefix(text)
+        get_input_tokeniser(trained), text if model.continues_prompt else trained.experiment.data.add_prefix(text)
     )
-    if not ids and not model.continues:
+    if not ids and not model.continues_prompt:
         raise UserError("there is no text; enter one")
     return Request(
         [ids], trained.build_decode_config(**GREEDY | settings), get_device(model), trained.tokenisers.target
@@ -87,7 +87,7 @@ def check_tokens(model: Generator, written: Sequence[int], request: Request) -> 
         raise UserError(f"tokens: this model has ids from 0 to {model.vocab - 1:,}; go back")
     if model.end_id in written[:-1]:
         raise UserError("tokens: no token may follow the end token; go back")
-    length = len(written) + (len(request.sources[0]) if model.continues else 0) + 1
+    length = len(written) + (len(request.sources[0]) if model.continues_prompt else 0) + 1
     if model.max_length and length > model.max_length:
         raise UserError(f"this model has {model.max_length:,} positions, and all are used; go back")
     return bool(written) and written[-1] == model.end_id
@@ -97,7 +97,7 @@ def run_steps(model: Generator, request: Request, written: Sequence[int]) -> tup
     """The logits before each token and after the last, (T + 1, V), and the attention maps of these steps. Of a language
     model only the last step is recorded, since its rows of self-attention differ in length."""
     tokens = torch.tensor([int(request.build_first_tokens(model)), *written], device=request.device).split(1)
-    unrecorded = len(tokens) - 1 if model.continues else 0
+    unrecorded = len(tokens) - 1 if model.continues_prompt else 0
     all_logits: list[Tensor] = []
     with eval_mode(model):
         state = model.start(request.build_inputs(model))
@@ -169,7 +169,7 @@ def get_prompt_tokens(model: Generator, request: Request) -> tuple[list[int], li
     prompt, first = request.build_inputs(model)[0].tolist(), int(request.build_first_tokens(model))
     if not isinstance(model, EncoderDecoder):
         return [], [*prompt, first]
-    prefixes = [[] if side.opening is None else [side.opening] for side in (model.encoder, model.decoder)]
+    prefixes = [[] if side.prefix_id is None else [side.prefix_id] for side in (model.encoder, model.decoder)]
     return [*prefixes[0], *prompt], [*prefixes[1], first]
 
 

@@ -106,7 +106,7 @@ class NeuronView:
 
 def score_changes(inputs: AttentionInputs) -> Tensor:
     """What score mods add to the scaled products, masks excluded: (B, H, Tq, Tk)."""
-    scaled = inputs.score.match(inputs.score.project_query(inputs.q) * inputs.scale, inputs.k)
+    scaled = inputs.score.compute_scores(inputs.score.project_query(inputs.q) * inputs.scale, inputs.k)
     scores = scaled
     for mod in inputs.list_mods("edit_scores"):
         scores = mod.edit_scores(scores, inputs)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def get_input_tokeniser(trained: TrainedModel) -> Tokeniser:
     """The tokeniser of the input text: a language model's prompt is on the target side."""
     tokenisers = trained.tokenisers
-    return tokenisers.target if getattr(trained.model, "continues", False) else tokenisers.source
+    return tokenisers.target if getattr(trained.model, "continues_prompt", False) else tokenisers.source
 
 
 def encode_checked(tokeniser: Tokeniser, text: str, name: str = "text") -> list[int]:

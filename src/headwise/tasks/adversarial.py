@@ -21,7 +21,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from headwise.blocks.heads import Loss
+from headwise.blocks.losses import Loss
 from headwise.blocks.stream import NO_SIDE, SIDE
 from headwise.config.base import Config
 

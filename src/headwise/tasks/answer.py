@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headwise.blocks.evaluation import get_device, inference_mode
-from headwise.blocks.heads import Loss
+from headwise.blocks.losses import Loss
 from headwise.data.collate import PairBatch
 from headwise.data.config import DataConfig
 from headwise.data.corpora import collect_references
@@ -45,7 +45,7 @@ class Answer(TextTask["AnswerConfig", SpanClassifier]):
         return prepare(data, tokeniser.accept_pairs())
 
     def build(self, model: ModelConfig) -> SpanClassifier:
-        return model.build(self.tokenisers.source.size, 0, self.config.shape)
+        return model.build(self.tokenisers.source.size, 0, self.config.model_task)
 
     @property
     def checkpoint_metric(self) -> Metric:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.attention.hard import HardAttention, compute_baseline, reinforce_loss
-from headwise.blocks.heads import Loss
+from headwise.blocks.losses import Loss
 from headwise.blocks.record import collect
 from headwise.config.base import Config
 from headwise.data.batches import Batches
@@ -106,7 +106,7 @@ class TaskConfig(Config):
 
     kind: str
     task_class: ClassVar[type[AnyModelTask]]  # what `build` returns
-    needs: ClassVar[str] = ""  # what the model must be able to do (`ModelConfig.tasks`); empty: `kind`
+    model_of: ClassVar[str] = ""  # the task whose model it trains, such as "classify" of a regression; empty: its own
     reads: ClassVar[Literal["texts", "images"]] = "texts"  # the kind of `[data]`
     unpaired: ClassVar[bool] = False  # trained on texts without sources
     one_to_one: ClassVar[bool] = False  # a target has one label for each word of its source
@@ -116,9 +116,9 @@ class TaskConfig(Config):
     command: ClassVar[str] = ""  # `headwise COMMAND RUN` applies its runs; empty: no command does
 
     @property
-    def shape(self) -> str:
-        """What the model must be able to do, one of `ModelConfig.tasks`."""
-        return self.needs or self.kind
+    def model_task(self) -> str:
+        """The task that the model is built for, one of `ModelConfig.tasks`."""
+        return self.model_of or self.kind
 
     @property
     def transduces(self) -> bool:
@@ -146,7 +146,7 @@ PairSet = TypeVar("PairSet", Sequence[Pair], Images)  # test data as in the file
 
 
 class Task(ABC, Generic[Settings, Model, ExampleSet, PairSet]):
-    """Data, model shape, loss and scores of one task. `TextTask` is the base of those on texts."""
+    """A task: its data, model, loss and scores. `TextTask` is the base of tasks on texts."""
 
     config: Settings
 
@@ -165,7 +165,7 @@ class Task(ABC, Generic[Settings, Model, ExampleSet, PairSet]):
     def build(self, model: ModelConfig) -> Model:
         """The model for this task and these vocabularies."""
         outputs = 0 if self.tokenisers.shared else self.tokenisers.target.size
-        return model.build(self.tokenisers.source.size, outputs, self.config.shape)
+        return model.build(self.tokenisers.source.size, outputs, self.config.model_task)
 
     @abstractmethod
     def build_batches(self, examples: ExampleSet, seed: int, config: TrainConfig) -> TrainingData:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from headwise.blocks.evaluation import get_device
-from headwise.blocks.heads import Loss
+from headwise.blocks.losses import Loss
 from headwise.data.collate import PairBatch
 from headwise.data.config import DataConfig
 from headwise.data.examples import Examples
@@ -83,7 +83,7 @@ class Caption(GenerationTask["CaptionConfig", Images]):
         return f"vocabulary {self.tokenisers.target.size:,}"
 
     def build(self, model: ModelConfig) -> SequenceModel:
-        return set_image_size(model, self.pixels).build(0, self.tokenisers.target.size, self.config.shape)
+        return set_image_size(model, self.pixels).build(0, self.tokenisers.target.size, self.config.model_task)
 
     def build_batches(self, examples: Images, seed: int, config: TrainConfig) -> CaptionData:
         return CaptionData(examples, self.tokenise_captions(examples), seed, size=config.batch_size or 64)

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 
 from headwise.blocks.evaluation import get_device, inference_mode
-from headwise.blocks.heads import Loss
+from headwise.blocks.losses import Loss
 from headwise.data.config import DataConfig
 from headwise.data.prepare import Prepared
 from headwise.decode.config import GREEDY, DecodeConfig
@@ -65,7 +65,7 @@ class LabelledImageTask(Task[Settings, Model, Images, Images]):
         return f"{len(self.classes)} classes"
 
     def build(self, model: ModelConfig) -> Model:
-        return set_image_size(model, self.pixels).build(0, len(self.classes), self.config.shape)
+        return set_image_size(model, self.pixels).build(0, len(self.classes), self.config.model_task)
 
     def load_test_pairs(self, data: DataConfig) -> Images:
         return load_test_images(data, self.pixels)

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from headwise.blocks.evaluation import get_device
-from headwise.blocks.heads import Loss
+from headwise.blocks.losses import Loss
 from headwise.data.collate import PairBatch
 from headwise.data.config import DataConfig
 from headwise.data.examples import Examples, tokenise
@@ -57,7 +57,7 @@ class Denoise(TextTask["DenoiseConfig", EncoderDecoder]):
         return self.tokenisers.target.size + SENTINELS
 
     def build(self, model: ModelConfig) -> EncoderDecoder:
-        return model.build(self.vocab, 0, self.config.shape)
+        return model.build(self.vocab, 0, self.config.model_task)
 
     def build_batches(self, examples: Examples, seed: int, config: TrainConfig) -> SpanCorruptionBlocks:
         return self._spans(examples, seed, config.tokens_per_batch, config.batch_size)
@@ -145,7 +145,7 @@ class DenoiseConfig(TaskConfig):
     task_class = Denoise
     writes = "target"
     command = "fill-mask"
-    needs = "transduce"
+    model_of = "transduce"
     unpaired = True
     kind: Literal["denoise"] = "denoise"
     context: int = Field(512, ge=4)  # tokens of a training text, EOS included; longer texts are cut

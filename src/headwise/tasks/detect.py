@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from headwise.blocks.evaluation import get_device, inference_mode
-from headwise.blocks.heads import Loss
+from headwise.blocks.losses import Loss
 from headwise.blocks.record import collect, record
 from headwise.data.config import DataConfig
 from headwise.data.prepare import Prepared

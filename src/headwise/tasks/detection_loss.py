@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from headwise.blocks.heads import Loss
+from headwise.blocks.losses import Loss
 from headwise.models.detector import Detections
 from headwise.vision.boxes import Boxes, giou, to_centred, to_corners
 
@@ -66,7 +66,7 @@ def detection_loss(layers: Sequence[Detections], objects: Objects, weights: Weig
     L1 distance and GIoU of matched boxes, divided by the objects of the batch. `nll` is the last layer's."""
     logits = at_least_float32(torch.stack([layer.logits for layer in layers]))  # (L, B, Q, K + 1)
     boxes = at_least_float32(torch.stack([layer.boxes for layer in layers]))  # (L, B, Q, 4)
-    layer, image, query, which = match(logits, boxes, objects, weights)
+    layer, image, query, which = match_hungarian(logits, boxes, objects, weights)
     labels = torch.full(logits.shape[:3], logits.shape[-1] - 1, device=logits.device)  # (L, B, Q): no object
     labels[layer, image, query] = objects.labels[which]
     predicted, true = boxes[layer, image, query], objects.boxes.to(boxes.dtype)[which]  # 2 x (S, 4)
@@ -91,7 +91,7 @@ def classification_loss(logits: Tensor, labels: Tensor, weights: Weights) -> Ten
 
 
 @torch.no_grad()
-def match(logits: Tensor, boxes: Tensor, objects: Objects, weights: Weights = PAPER) -> Tensor:
+def match_hungarian(logits: Tensor, boxes: Tensor, objects: Objects, weights: Weights = PAPER) -> Tensor:
     """Hungarian matching, the cheapest bipartite matching of queries with objects in each layer and image, by
     -p(class) + 5 L1 - 2 GIoU: layer, image, query and object of each matched pair, (4, S). Where there are more objects
     than queries, the most expensive stay unmatched."""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from headwise.blocks.heads import Loss
+from headwise.blocks.losses import Loss
 from headwise.data.config import DataConfig
 from headwise.data.examples import Examples, tokenise
 from headwise.data.prepare import Prepared

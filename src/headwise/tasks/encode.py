@@ -7,7 +7,8 @@ from typing import Any, Literal, NoReturn
 
 from torch import nn
 
-from headwise.blocks.heads import Loss, Pooler
+from headwise.blocks.heads import Pooler
+from headwise.blocks.losses import Loss
 from headwise.blocks.pool import Pool
 from headwise.data.config import DataConfig
 from headwise.data.examples import Examples
@@ -67,7 +68,7 @@ class EncodeImages(Encode):
         config = set_image_size(model, self.tokenisers.source)
         assert isinstance(config, ImageFields)
         pooler = config.pooling == "pooler"
-        pool = nn.Sequential(Pool("first"), Pooler(config.outer)) if pooler else Pool(config.pooling)
+        pool = nn.Sequential(Pool("first"), Pooler(config.output_width)) if pooler else Pool(config.pooling)
         return TextEncoder(config.encoder(), pool)
 
 
@@ -84,6 +85,6 @@ class EncodeImagesConfig(TaskConfig):
 
     task_class = EncodeImages
     command = "inspect"
-    needs = "classify-images"
+    model_of = "classify-images"
     reads = "images"
     kind: Literal["encode-images"] = "encode-images"

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from headwise.blocks.evaluation import get_device, inference_mode
-from headwise.blocks.heads import Loss
+from headwise.blocks.losses import Loss
 from headwise.blocks.segment_memory import SegmentMemory
 from headwise.blocks.stream import Part
 from headwise.data.blocks import Blocks, TextBatch
@@ -35,7 +35,7 @@ from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
 from headwise.train.state import LossState, Metric
 
-OPENING = 24  # tokens of a sample's prompt
+PROMPT_TOKENS = 24  # tokens of a sample's prompt
 FOLLOWING = 72  # tokens of a sample's continuation
 MAX_CHARACTERS = 2000  # of the text that a sample is taken from
 UNLIMITED = 2**62  # tokens: documents are cut into blocks, not left out
@@ -119,16 +119,16 @@ class LanguageModelTask(TextTask["LanguageModelConfig", AnyLanguageModel]):
         return Evaluation([], [], [], scores)
 
     def draw_samples(self, model: AnyLanguageModel, pairs: Sequence[Pair], count: int) -> list[Sample]:
-        """Continuations of the openings of texts. The random draws depend on the weights alone."""
+        """Continuations of prompts, the openings of texts. The random draws depend on the weights alone."""
         tokeniser, context = self.tokenisers.target, self.config.context
         texts = tokeniser.encode_batch(take_openings([text for _, text in take_first(pairs, count)], count))
-        openings = [ids[: min(OPENING, context // 2, len(ids) // 2)] for ids in texts]
+        prompts = [ids[: min(PROMPT_TOKENS, context // 2, len(ids) // 2)] for ids in texts]
         length = max(1, min(FOLLOWING, context // 2 - 1))  # the start token counts
         config = DecodeConfig(temperature=0.8, max_ratio=0, max_extra=length)
-        hypotheses = decode(model, openings, config, get_device(model))
+        hypotheses = decode(model, prompts, config, get_device(model))
         return [
-            Sample(*map(tokeniser.decode, (opening, best.ids, ids[len(opening) :][:length])))
-            for ids, opening, (best, *_) in zip(texts, openings, hypotheses, strict=True)
+            Sample(*map(tokeniser.decode, (prompt, best.ids, ids[len(prompt) :][:length])))
+            for ids, prompt, (best, *_) in zip(texts, prompts, hypotheses, strict=True)
         ]
 
     def get_max_context(self, model: AnyLanguageModel) -> int:

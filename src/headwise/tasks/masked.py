@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from headwise.blocks.evaluation import get_device, inference_mode
-from headwise.blocks.heads import Loss
+from headwise.blocks.losses import Loss
 from headwise.blocks.stream import Context, Stream
 from headwise.data.config import DataConfig
 from headwise.data.examples import Examples, tokenise
@@ -59,8 +59,8 @@ class Masked(TextTask["MaskedConfig", MaskedLanguageModel]):
 
     def build(self, model: ModelConfig) -> MaskedLanguageModel:
         vocab = self.tokenisers.target.size + 1  # the last row is the mask
-        built: MaskedLanguageModel = model.build(vocab, 0, self.config.shape)
-        if self.config.next_sentence is True and isinstance(built.order, nn.Identity):
+        built: MaskedLanguageModel = model.build(vocab, 0, self.config.model_task)
+        if self.config.next_sentence is True and isinstance(built.next_sentence_head, nn.Identity):
             raise UserError(
                 f"task.next_sentence: '{model.kind}' cannot tell two texts next_sentence; set model.token_types = 2"
             )
@@ -121,9 +121,8 @@ class Masked(TextTask["MaskedConfig", MaskedLanguageModel]):
                 stream = model.encoder(batch.ids, Context())
                 parts.append(_sum_rows(model, stream, batch.labels).cpu())
                 if batch.next_sentence_labels is not None:
-                    next_sentence.append(
-                        torch.stack([model.order(stream).argmax(-1), batch.next_sentence_labels], dim=1).cpu()
-                    )  # (B, 2)
+                    predictions = model.next_sentence_head(stream).argmax(-1)  # (B,)
+                    next_sentence.append(torch.stack([predictions, batch.next_sentence_labels], dim=1).cpu())  # (B, 2)
         nll, right, counts = torch.cat(parts).double().numpy().T
         return MaskedSums(
             nll, right, counts, torch.cat(next_sentence).numpy() if next_sentence else np.empty((0, 2), np.int64)
@@ -146,7 +145,7 @@ class Masked(TextTask["MaskedConfig", MaskedLanguageModel]):
             for numbers, ids in batch_texts(rows, tokens=8192):
                 masks = ids == model.mask_id
                 stream = model.encoder(ids.to(device), Context())
-                x = model.encoder.drop_opening(stream)[masks.to(device)]  # (B, T, C) -> (masks, C)
+                x = model.encoder.drop_prefix(stream)[masks.to(device)]  # (B, T, C) -> (masks, C)
                 probabilities = torch.softmax(model.head(x).float(), -1)
                 probabilities[:, : UNK + 1] = probabilities[:, model.mask_id] = 0  # special tokens are no words
                 best = probabilities.topk(min(count, tokeniser.size - UNK - 1))
@@ -159,7 +158,7 @@ class Masked(TextTask["MaskedConfig", MaskedLanguageModel]):
 def _sum_rows(model: MaskedLanguageModel, stream: Stream, labels: Tensor) -> Tensor:
     """Negative log-likelihood, right predictions and number of the masked words of each row, (B, 3)."""
     masked = labels != PAD
-    logits = model.head(model.encoder.drop_opening(stream)[masked]).float()  # (B, T, C) -> (words, V)
+    logits = model.head(model.encoder.drop_prefix(stream)[masked]).float()  # (B, T, C) -> (words, V)
     true = labels[masked]
     values = torch.stack(
         [F.cross_entropy(logits, true, reduction="none"), (logits.argmax(-1) == true).float(), torch.ones_like(true)],

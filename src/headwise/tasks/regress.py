@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headwise.blocks.evaluation import get_device, inference_mode
-from headwise.blocks.heads import Loss
+from headwise.blocks.losses import Loss
 from headwise.data.collate import PairBatch
 from headwise.data.config import DataConfig
 from headwise.data.examples import Examples
@@ -40,7 +40,7 @@ class Regress(TextTask["RegressConfig", SequenceClassifier]):
         return Classify.prepare(data, tokeniser)
 
     def build(self, model: ModelConfig) -> SequenceClassifier:
-        return model.build(self.tokenisers.source.size, 1, self.config.shape)
+        return model.build(self.tokenisers.source.size, 1, self.config.model_task)
 
     @property
     def checkpoint_metric(self) -> Metric:
@@ -106,5 +106,5 @@ class RegressConfig(TaskConfig):
     task_class = Regress
     labelled = True
     command = "classify"
-    needs = "classify"
+    model_of = "classify"
     kind: Literal["regress"] = "regress"

@@ -10,7 +10,7 @@ with λ = 50 and 15 % of the words masked. Samples have no gradient, and one tha
 Generator and discriminator share their embeddings; the generator is a quarter as wide.
 
 DISCREPANCY: as in the paper, all chosen words become the mask; the released code leaves 15 % of them unchanged. The
-generator never samples special tokens, which would change the padding. The opening token has no loss.
+generator never samples special tokens, which would change the padding. The prefix token has no loss.
 
 Scores are on replacements by the run's own generator, which get harder to detect as it learns.
 
@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.feedforward import ACTIVATIONS
-from headwise.blocks.heads import Loss
+from headwise.blocks.losses import Loss
 from headwise.blocks.stack import Encoder
 from headwise.blocks.stream import Context
 from headwise.data.config import DataConfig
@@ -92,7 +92,7 @@ class ReplacedTokenDetector(nn.Module):
         """Logits (B, T) of each token of (B, T) ids being replaced. With `hidden` (B, T), True at the words to mask:
         the loss of both networks, as a sum over all tokens; `nll` is the discriminator's."""
         if hidden is None:
-            return self.head(self.encoder.drop_opening(self.encoder(ids, Context())))
+            return self.head(self.encoder.drop_prefix(self.encoder(ids, Context())))
         x = self.encode_hidden(ids, hidden)
         generator = self.generator.head.loss(x, ids[hidden], label_smoothing)
         corrupted = self.corrupt(ids, hidden, x)
@@ -108,7 +108,7 @@ class ReplacedTokenDetector(nn.Module):
                 "neither trained nor scored; train one with init_from and a larger size"
             )
         stream = self.generator.encoder(ids.masked_fill(hidden, self.generator.mask_id), Context())
-        return self.generator.encoder.drop_opening(stream)[hidden]
+        return self.generator.encoder.drop_prefix(stream)[hidden]
 
     @torch.no_grad()
     def corrupt(self, ids: Tensor, hidden: Tensor, x: Tensor, random: torch.Generator | None = None) -> Tensor:
@@ -122,7 +122,7 @@ class ReplacedTokenDetector(nn.Module):
     def discriminator_loss(self, ids: Tensor, replaced: Tensor) -> Loss:
         """Binary cross-entropy of `replaced` (B, T), summed over all tokens but padding."""
         real = ids != PAD
-        logits = self.head(self.encoder.drop_opening(self.encoder(ids, Context())))[real].float()
+        logits = self.head(self.encoder.drop_prefix(self.encoder(ids, Context())))[real].float()
         total = F.binary_cross_entropy_with_logits(logits, replaced[real].float(), reduction="sum")
         return Loss(total, total.detach(), real.sum())
 
@@ -153,7 +153,7 @@ def build_discriminator(model: ModelConfig, vocab: int) -> ReplacedTokenDetector
     if not isinstance(model, TextFields):
         raise UserError(f"model.kind: '{model.kind}' has no encoder that could be a discriminator; use 'bert'")
     encoder = model.build(vocab, 0, "masked").encoder
-    head = DiscriminatorHead(model.outer, model.activation if model.activation in ACTIVATIONS else "gelu")
+    head = DiscriminatorHead(model.output_width, model.activation if model.activation in ACTIVATIONS else "gelu")
     init_normal(head)
     return ReplacedTokenDetector(encoder, head)
 
@@ -178,8 +178,8 @@ class ReplacedTokens(TextTask["ReplacedTokensConfig", ReplacedTokenDetector]):
         if not self.config.generator_size:
             return build_discriminator(model, vocab)
         narrow = generator_config(model, self.config.generator_size)
-        generator = narrow.build(vocab, 0, self.config.shape)
-        generator.order = nn.Identity()  # no next-sentence prediction
+        generator = narrow.build(vocab, 0, self.config.model_task)
+        generator.next_sentence_head = nn.Identity()  # no next-sentence prediction
         detector = build_discriminator(model, vocab)
         share_embeddings(detector.encoder, generator)
         detector.generator = generator
@@ -313,7 +313,7 @@ class ReplacedTokensConfig(TaskConfig):
     """Replaced token detection: which tokens of a text a small generator has replaced (Clark et al. 2020)."""
 
     task_class = ReplacedTokens
-    needs = "masked"
+    model_of = "masked"
     unpaired = True
     command = "detect-replaced"
     kind: Literal["replaced-tokens"] = "replaced-tokens"

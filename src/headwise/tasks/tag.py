@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from headwise.blocks.evaluation import get_device, inference_mode
-from headwise.blocks.heads import Loss
+from headwise.blocks.losses import Loss
 from headwise.data.collate import PairBatch
 from headwise.data.config import DataConfig
 from headwise.data.examples import Examples

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import nn
 
 from headwise.blocks.evaluation import get_device, inference_mode
-from headwise.blocks.heads import Loss
+from headwise.blocks.losses import Loss
 from headwise.data.collate import PairBatch
 from headwise.data.corpora import collect_references
 from headwise.data.examples import Examples, tokenise
@@ -153,7 +153,7 @@ class Transduce(GenerationTask["TransduceConfig", Examples], TextTask["Transduce
             return super().build(model)
         if not self.tokenisers.shared:
             raise UserError("task.prefix_lm: source and target are one text; set tokeniser.shared = true")
-        built = model.build(self.tokenisers.target.size, 0, self.config.shape)
+        built = model.build(self.tokenisers.target.size, 0, self.config.model_task)
         if not isinstance(built, LanguageModel):
             raise UserError(f"task.prefix_lm: '{model.kind}' cannot read source and target as one text; choose another")
         return PrefixLM(built.decoder, built.start_id, built.end_id)
@@ -199,7 +199,7 @@ class TransduceConfig(TaskConfig):
     prefix_lm: bool = False  # a prefix language model instead of an encoder-decoder: source and target are one text
 
     @property
-    def shape(self) -> str:
+    def model_task(self) -> str:
         return "language-model" if self.prefix_lm else self.kind
 
     @classmethod

@@ -31,7 +31,7 @@ from headwise.testing.assertions import (
 )
 from headwise.testing.verdicts import Verdict, find_violation
 
-SITE = BuildContext(width=8, heads=2, hidden=12, memory_width=8)
+SMALL_CONTEXT = BuildContext(width=8, heads=2, hidden=12, memory_width=8)
 TOLERANCE = 1e-7  # of what is computed in another way, in float64
 MEMORY = 4  # tokens of the memory that cross-attention reads
 PADDING = 2  # tokens of padding at the end of each row
@@ -43,50 +43,60 @@ Check = Callable[["Trial"], None]  # raises AssertionError where the property do
 
 def check_part(
     part: Part | PartConfig,
-    site: BuildContext = SITE,
+    build_ctx: BuildContext = SMALL_CONTEXT,
     *,
     length: int = 7,
     grid: tuple[int, int] | None = None,
+    unidirectional: bool = False,
 ) -> None:
     """Check each property that a part declares, both ways: a claim must hold, a denial must be seen to fail.
 
-    A config is built and checked for this `site` in an encoder and in a decoder, or in one of them if it refuses the
-    other with a `UserError`. A built part is checked as it is; `site.width` is then its width. `length`, at least 4, is
-    the number of tokens of most checks. With `grid`, (rows, columns), the tokens are patches of an image: padding,
-    packing, decoding and other lengths are not checked. Outputs of a part that is not `exact` cannot be compared: only
-    that denial is checked. Decoding states (`joins`, `ragged`, `unbounded`) are checked if the part is `steppable`.
+    A config is built and checked for this `build_ctx` in an encoder and in a decoder, or in one of them if it refuses
+    the other with a `UserError`. A built part is checked as it is; `build_ctx.width` is then its width. `length`, at
+    least 4, is the number of tokens of most checks. With `grid`, (rows, columns), the tokens are patches of an image:
+    padding, packing, decoding and other lengths are not checked. Outputs of a part that is not `exact` cannot be
+    compared: only that denial is checked. Decoding states (`joins`, `ragged`, `unbounded`) are checked if the part is
+    `steppable`. A config that builds a causal part for an encoder, too, where tokens are to see later ones, is wrong,
+    unless it is `unidirectional` on purpose, as a recurrent network may be.
 
     Raises an AssertionError that names every wrong claim and denial, and by how much it is violated.
     """
-    problems = [str(verdict) for verdict in judge_part(part, site, length=length, grid=grid) if not verdict.passed]
+    problems = [
+        str(verdict)
+        for verdict in judge_part(part, build_ctx, length=length, grid=grid, unidirectional=unidirectional)
+        if not verdict.passed
+    ]
     if problems:
         raise AssertionError("\n  ".join(("the part does not do what it declares:", *dict.fromkeys(problems))))
 
 
 def judge_part(
     part: Part | PartConfig,
-    site: BuildContext = SITE,
+    build_ctx: BuildContext = SMALL_CONTEXT,
     *,
     length: int = 7,
     grid: tuple[int, int] | None = None,
+    unidirectional: bool = False,
     catch: bool = False,
 ) -> Iterator[Verdict]:
     """The verdicts of `check_part`, one for each property in an encoder and in a decoder. With `catch`, an exception of
     the part is a verdict, too."""
     torch.manual_seed(0)
-    for trial in list(_trials(part, site, length if grid is None else grid[0] * grid[1], grid)):
+    for trial in list(_trials(part, build_ctx, length if grid is None else grid[0] * grid[1], grid, unidirectional)):
         yield from trial.verdicts(catch)
 
 
-def _trials(part: Part | PartConfig, site: BuildContext, length: int, grid: tuple[int, int] | None) -> Iterator[Trial]:
+def _trials(
+    part: Part | PartConfig, build_ctx: BuildContext, length: int, grid: tuple[int, int] | None, unidirectional: bool
+) -> Iterator[Trial]:
     """The part in an encoder, where its stream has a padding mask, and in a decoder."""
     if isinstance(part, Part):
         for in_decoder in (False, True) if part.properties.causal and grid is None else (False,):
-            yield Trial(perturb_parameters(deepcopy(part)), in_decoder, site, length, grid)
+            yield Trial(perturb_parameters(deepcopy(part)), in_decoder, build_ctx, length, grid)
         return
     refusals: list[str] = []
     for in_decoder in (False, True) if grid is None else (False,):
-        here = replace(site, causal=in_decoder, shared={})
+        here = replace(build_ctx, causal=in_decoder, shared={})
         try:
             built = part.build(here)
         except UserError as refusal:
@@ -94,7 +104,8 @@ def _trials(part: Part | PartConfig, site: BuildContext, length: int, grid: tupl
             continue
         if not isinstance(built, Part):
             raise AssertionError(f"{type(part).__name__}.build gives {type(built).__name__}, which is no Part")
-        yield Trial(perturb_parameters(built), in_decoder, here, length, grid)
+        bidirectional = not in_decoder and not unidirectional
+        yield Trial(perturb_parameters(built), in_decoder, here, length, grid, bidirectional)
     if len(refusals) == 2 or (grid is not None and refusals):
         raise AssertionError(f"{type(part).__name__} cannot be built: {'; '.join(refusals)}")
 
@@ -105,9 +116,10 @@ class Trial:
 
     part: Part
     in_decoder: bool
-    site: BuildContext
+    build_ctx: BuildContext
     length: int
     grid: tuple[int, int] | None = None
+    bidirectional: bool = False  # whether tokens that see earlier ones must see later ones, too
 
     @property
     def declared(self) -> Properties:
@@ -120,11 +132,11 @@ class Trial:
 
     def draw(self, rows: int, length: int = 0, seed: int = 0) -> Tensor:
         """Random inputs, (rows, length, C)."""
-        return _normal(rows, length or self.length, self.site.width, seed)
+        return _normal(rows, length or self.length, self.build_ctx.width, seed)
 
     def memory(self, rows: int) -> Stream:
         """The encoder outputs that cross-attention reads: a row for each row of the batch."""
-        stream = Stream.of(_normal(rows, MEMORY, self.site.memory_width or self.site.width, seed=7))
+        stream = Stream.of(_normal(rows, MEMORY, self.build_ctx.memory_width or self.build_ctx.width, seed=7))
         return stream if self.grid is None else replace(stream, grid=(1, MEMORY))
 
     def run(
@@ -140,12 +152,12 @@ class Trial:
         outputs_needed: int | None = None,
         prefill: bool = False,
     ) -> Tensor:
-        """The part's outputs. In a decoder the causal mask hides the padding (`Stream.hidden_keep`), but not that of
+        """The part's outputs. In a decoder the causal mask hides the padding (`Stream.decoder_keep`), but not that of
         prompts (`prefill`), after which tokens follow."""
         shown, hidden = (None, keep) if self.in_decoder and not prefill else (keep, None)
         stream = Stream.of(x, shown, start)
         pos = stream.pos if pos is None else pos
-        stream = replace(stream, pos=pos, segment=segment, grid=self.grid, hidden_keep=hidden)
+        stream = replace(stream, pos=pos, segment=segment, grid=self.grid, decoder_keep=hidden)
         memories = {"encoder": memory if memory is not None else self.memory(len(x))}
         ctx = Context(memories, cache, outputs_needed=outputs_needed)
         return self.part(stream, ctx)
@@ -179,6 +191,8 @@ class Trial:
             yield Verdict(name, "by_token", problem, "claimed, and holds")
         if self.declared.exact:
             yield Verdict(name, "outputs_needed", find(check_outputs_needed), "the first outputs alone are the same")
+        if self.bidirectional and self.declared.causal:
+            yield Verdict(name, "both directions", find(check_bidirectional), "no token reads in one direction alone")
 
 
 def check_interface(trial: Trial) -> None:
@@ -201,6 +215,16 @@ def check_outputs_needed(trial: Trial) -> None:
 def check_causal(trial: Trial) -> None:
     """Outputs do not depend on later inputs."""
     assert_causal(trial.run, trial.draw(trial.rows), tolerance=GRADIENT_TOLERANCE)
+
+
+def check_bidirectional(trial: Trial) -> None:
+    """Outputs of a causal part depend on no earlier inputs either, as those of a feed-forward network."""
+    x = trial.draw(1).requires_grad_()
+    (gradient,) = torch.autograd.grad(trial.run(x)[:, -1].sum(), x)
+    assert not gradient[:, :-1].any(), (
+        "it is causal, but in an encoder tokens see later ones, too; mix in both directions where `build_ctx.causal` "
+        "is False, refuse an encoder with a UserError, or check it with unidirectional=True"
+    )
 
 
 @torch.no_grad()

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from headwise import catalog
-from headwise.blocks.part import BuildContext
 from headwise.blocks.tables import PARTS
 from headwise.config.base import Config
 from headwise.config.plugins import list_configs, read_parts_file, use_parts
@@ -26,7 +25,7 @@ from headwise.models.language_model import LanguageModel
 from headwise.testing.assertions import GRADIENT_TOLERANCE, assert_independent, assert_parity, perturb_parameters
 from headwise.testing.generative import ConditionalModel, IgnoreSource, check_round_trip
 from headwise.testing.model import judge_model
-from headwise.testing.part import SITE, judge_part
+from headwise.testing.part import SMALL_CONTEXT, judge_part
 from headwise.testing.task import judge_task
 from headwise.testing.verdicts import Verdict, find_violation
 
@@ -85,7 +84,9 @@ def judge_mixer(config: Any) -> Iterator[Verdict]:
 
 
 def _build_part(config: Any, causal: bool) -> Any:
-    return PARTS.parse(config).build(BuildContext(SITE.width, SITE.heads, SITE.hidden, causal=causal))  # type: ignore[attr-defined]
+    return PARTS.parse(config).build(
+        BuildContext(SMALL_CONTEXT.width, SMALL_CONTEXT.heads, SMALL_CONTEXT.hidden, causal=causal)
+    )  # type: ignore[attr-defined]
 
 
 def _can_build(config: Any, causal: bool) -> bool:
@@ -94,15 +95,17 @@ def _can_build(config: Any, causal: bool) -> bool:
 
 def judge_in_models(settings: Mapping[str, Any]) -> Iterator[Verdict]:
     """The checks of models in which a part stands, and that their weights can be saved and loaded."""
+    refusals: list[str] = []
     for task, place in IN_MODELS.items():
         try:
             model = build_small(task, settings)
-        except UserError as refusal:
-            if "future" not in str(refusal):
-                raise
-            continue  # an encoder's part
+        except UserError as refusal:  # of an encoder's part in a decoder, or the other way round
+            refusals.append(str(refusal))
+            continue
         yield from judge_model(model, subject=place, catch=True)
         yield judge_round_trip(model, lambda task=task: build_small(task, settings), place)  # type: ignore[misc]
+    if len(refusals) == len(IN_MODELS):
+        yield Verdict("in models", "build", f"it refuses all of them: {'; '.join(refusals)}")
 
 
 def build_small(task: str, settings: Mapping[str, Any]) -> nn.Module:
@@ -136,9 +139,9 @@ def _as_conditional(model: Any) -> ConditionalModel:
 
 def judge_norm(config: Any) -> Iterator[Verdict]:
     """A norm: alone, and in models."""
-    norm = perturb_parameters(config.build(SITE.width))
+    norm = perturb_parameters(config.build(SMALL_CONTEXT.width))
     name = type(norm).__name__
-    x = torch.randn(2, 5, SITE.width, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(2, 5, SMALL_CONTEXT.width, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
     def check_shape() -> None:
         outputs = norm(x)
@@ -152,7 +155,7 @@ def judge_norm(config: Any) -> Iterator[Verdict]:
 
     def check_gradients() -> None:
         inputs = x.clone().requires_grad_()
-        (norm(inputs) * torch.linspace(1, 2, SITE.width)).sum().backward()
+        (norm(inputs) * torch.linspace(1, 2, SMALL_CONTEXT.width)).sum().backward()
         lost = [key for key, value in norm.named_parameters() if value.grad is None or not value.grad.any()]
         assert not lost, f"no gradient reaches {', '.join(lost)}"
         assert inputs.grad is not None and inputs.grad.isfinite().all() and inputs.grad.any(), "inputs have no gradient"

@@ -1,7 +1,6 @@
-"""Device, threads, mixed precision and the memory allocator."""
+"""Device, threads and the memory allocator."""
 
 import ctypes
-from contextlib import AbstractContextManager
 
 import torch
 
@@ -67,20 +66,3 @@ def choose_device(name: str) -> torch.device:
         available = f"cpu or {accelerator}" if accelerator else "cpu"
         raise UserError(f"device: '{name}' is not available here; use {available}") from error
     return chosen
-
-
-def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
-    """Context of mixed precision (autocast) for forward passes; an error if the hardware would only emulate it."""
-    enabled = precision == "bfloat16"
-    if enabled and not _has_bfloat16(device):
-        raise UserError(f"train.precision: this {device.type} has no bfloat16 arithmetic; use float32")
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
-
-
-def _has_bfloat16(device: torch.device) -> bool:
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    if device.type == "cpu":
-        capabilities = torch.cpu.get_capabilities()
-        return any(capabilities.get(unit, False) for unit in ("avx512_bf16", "amx_bf16", "bf16"))
-    return True

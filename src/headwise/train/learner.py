@@ -15,7 +15,7 @@ from headwise.blocks.experts import ExpertLoad, merge_loads, summarise_loads
 from headwise.blocks.record import collect
 from headwise.blocks.stream import LayerPath
 from headwise.runs.checkpoint import Checkpoint, restore, unique_tensors
-from headwise.train import hardware, optim
+from headwise.train import hardware, optim, precision
 from headwise.train.config import TrainConfig
 from headwise.train.ema import Ema
 from headwise.train.optim import NO_SCALES
@@ -37,7 +37,7 @@ class Learner:
     ):
         self.task, self.seed, self.clip = task, seed, config.clip_norm
         self.device = hardware.prepare(config)
-        self.autocast = hardware.autocast(config.precision, self.device)
+        self.autocast = precision.autocast(config.precision, self.device)
         self.schedule = config.schedule.build()
         self.model = model.to(self.device)
         self.optimizer = config.optimizer.build(model, lr_scales)
@@ -66,10 +66,11 @@ class Learner:
             total = sum((loss.count * aux for aux in recorded.list_values("aux")), start=loss.total)
             total.backward()
             sums += torch.stack([part.detach().float() for part in (total, loss.nll, loss.count)])
-            loads = merge_loads(loads, recorded.values.get("load", {}))
+            if layer_loads := recorded.values.get("load"):  # of a model with experts
+                loads = merge_loads(loads, layer_loads)
             tokens += batch.tokens
         self.rate = self.schedule(step, progress)
-        norm = optim.update(self.optimizer, sums[2], self.rate, self.clip)
+        norm = optim.clip_and_step(self.optimizer, sums[2], self.rate, self.clip)
         self.ema.update(step)
         self.sums += sums.where(norm.isfinite(), 0.0)
         self.tokens += tokens

@@ -145,12 +145,13 @@ def group_parameters(
     ]
 
 
-def update(optimizer: Optimizer, count: Tensor, rate: float, clip: float) -> Tensor:
-    """One optimiser step with the mean gradient (sum / `count`) and gradient clipping to norm `clip`; returns the norm.
+def clip_and_step(optimizer: Optimizer, count: Tensor, rate: float, clip: float) -> Tensor:
+    """Gradient clipping to norm `clip` (0: none) and one optimiser step at learning rate `rate`; returns the norm.
 
-    A non-finite gradient changes neither weights nor optimiser state. Optimisers with `grad_scale` and `found_inf`, as
-    torch's fused ones, average, clip and skip on the device, without another pass over the gradients and without a
-    wait. For others the gradients are scaled in place, and one value is read: whether the norm is finite.
+    The gradient is the mean over tokens: the sum in `.grad` divided by `count`. A non-finite gradient changes neither
+    weights nor optimiser state. Optimisers with `grad_scale` and `found_inf`, as torch's fused ones, average, clip
+    and skip on the device, without another pass over the gradients and without a wait. For others the gradients are
+    scaled in place, and one value is read: whether the norm is finite.
     """
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     gradients = [weight.grad for weight in weights if weight.grad is not None]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Modules that are initialised from another module if the pretrained model lacks one of the same name and the new model
 # lacks the other: an encoder from a decoder (Radford et al. 2018), a pooler from the next-sentence head (Devlin et al.
 # 2019).
-SUBSTITUTES = {"encoder": "decoder", "pool": "order"}
+SUBSTITUTES = {"encoder": "decoder", "pool": "next_sentence_head"}
 HEADS = ("head", "heads")  # modules with one row per label
 VOCABULARY = re.compile(r".*embed\.table\.weight|decoder\.head\.(table\.weight|bias)")  # one row per token
 

@@ -108,12 +108,12 @@ def replace_mixers(
     return model
 
 
-def build_mixer(config: Any, site: BuildContext, old: nn.Module) -> nn.Module:
+def build_mixer(config: Any, build_ctx: BuildContext, old: nn.Module) -> nn.Module:
     """The new mixer, with device, dtype, mode and `requires_grad` of the old one."""
     weight = old.get_submodule("out").get_parameter("weight")
     with torch.device(weight.device):
-        mixer: nn.Module = config.build(site)
-    if site.causal and not (isinstance(mixer, Part) and mixer.properties.causal):
+        mixer: nn.Module = config.build(build_ctx)
+    if build_ctx.causal and not (isinstance(mixer, Part) and mixer.properties.causal):
         raise UserError(f"{config.kind}: would see the future in a causal model; choose another mixer")
     if has_segment_memory(old) and not has_segment_memory(mixer):
         raise UserError(f"{config.kind}: this model has segment memory; use 'attention' with its `memory_length`")

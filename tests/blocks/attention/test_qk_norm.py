@@ -16,9 +16,9 @@ WIDTH, HEADS, LENGTH = 24, 4, 7
 
 
 def build_attention(key_value_heads: int = 0) -> Attention:
-    site = BuildContext(width=WIDTH, heads=HEADS, hidden=32, causal=True, key_value_heads=key_value_heads)
+    build_ctx = BuildContext(width=WIDTH, heads=HEADS, hidden=32, causal=True, key_value_heads=key_value_heads)
     config = AttentionConfig(score_mods=({"kind": "qk_norm", "norm": {"kind": "rms", "eps": 1e-3}}, RotaryConfig()))
-    part = config.build(site)
+    part = config.build(build_ctx)
     assert isinstance(part, Attention)
     for parameter in part.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
@@ -55,6 +55,6 @@ def test_it_declares_what_it_does() -> None:
 
 
 def test_the_output_projection_may_be_without_a_bias() -> None:
-    site = BuildContext(width=WIDTH, heads=HEADS, hidden=32)
-    part = AttentionConfig(out_bias=False).build(site)
+    build_ctx = BuildContext(width=WIDTH, heads=HEADS, hidden=32)
+    part = AttentionConfig(out_bias=False).build(build_ctx)
     assert part.out.bias is None and part.qkv.project.bias is not None

@@ -68,8 +68,8 @@ def test_a_score_is_its_formula(kind: str) -> None:
     score, q, k = build_score(kind), draw_vectors(QUERIES), draw_vectors(KEYS)
     expected = REFERENCES[kind](score, q, k)
     close(score(q, k), expected)
-    close(score.match_keys(q, score.project_key(k)), expected)
-    one = score.match_keys(q[:, :, 2:3], score.project_key(k))  # one query, as in a recurrent decoder
+    close(score.score_cached_keys(q, score.project_key(k)), expected)
+    one = score.score_cached_keys(q[:, :, 2:3], score.project_key(k))  # one query, as in a recurrent decoder
     close(one, expected[:, :, 2:3])
 
 

@@ -193,7 +193,7 @@ def test_forget_bias_is_the_initial_bias_of_the_forget_gate() -> None:
 
 
 def test_outputs_are_projected_only_if_widths_differ() -> None:
-    site = BuildContext(width=8, heads=2, hidden=8)
+    build_ctx = BuildContext(width=8, heads=2, hidden=8)
     for settings, projected in (
         ({}, False),
         ({"hidden": 5}, True),
@@ -201,7 +201,7 @@ def test_outputs_are_projected_only_if_widths_differ() -> None:
         ({"bidirectional": True, "hidden": 4}, False),
     ):
         for kind in KINDS:
-            built = PARTS.parse({"kind": kind, **settings}).build(site)
+            built = PARTS.parse({"kind": kind, **settings}).build(build_ctx)
             assert isinstance(built.out, torch.nn.Linear) == projected
             assert built(torch.zeros(1, 2, 8)).shape == (1, 2, 8)
 

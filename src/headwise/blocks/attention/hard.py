@@ -105,7 +105,7 @@ class HardAttentionConfig(ScoreModConfig):
 
     kind: Literal["hard"] = "hard"
 
-    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
+    def build(self, build_ctx: BuildContext, head_width: int) -> ScoreMod:
         return HardAttention()
 
 
@@ -116,7 +116,7 @@ class LocalAttentionConfig(ScoreModConfig):
     mode: Literal["monotonic", "predictive"] = "monotonic"
     half_window: int = Field(10, ge=1)
 
-    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
+    def build(self, build_ctx: BuildContext, head_width: int) -> ScoreMod:
         if self.mode == "monotonic":
             return Window(self.half_window, self.half_window)
-        return LocalAttention(site.heads, head_width, self.half_window)
+        return LocalAttention(build_ctx.heads, head_width, self.half_window)

@@ -31,7 +31,7 @@ def find_unfused(inputs: AttentionInputs) -> list[nn.Module]:
 def compute_weights(inputs: AttentionInputs) -> Tensor:
     """The attention weights: softmax(score(q, k) + bias + mask), (B, H, Tq, Tk)."""
     # (B, H, Tq, D) and (B, H, Tk, D) -> (B, H, Tq, Tk)
-    scores = inputs.score.match(inputs.score.project_query(inputs.q) * inputs.scale, inputs.k)
+    scores = inputs.score.compute_scores(inputs.score.project_query(inputs.q) * inputs.scale, inputs.k)
     for mod in inputs.list_mods("edit_scores"):
         scores = mod.edit_scores(scores, inputs)
     bias, mask = inputs.build_bias(), inputs.build_mask()

@@ -29,8 +29,8 @@ from headwise.blocks.attention.score_mods import (
     ScoreMod,
 )
 from headwise.blocks.attention.scores import ScaledConfig
+from headwise.blocks.decode_step import HasDecodeStep, Step, calls, to_function
 from headwise.blocks.part import BuildContext, PartConfig
-from headwise.blocks.step import Step, StepForm, calls, inline
 from headwise.blocks.stream import Context, Part, Properties, Stream
 from headwise.blocks.tables import AnyScore, AnyScoreMod
 from headwise.errors import UserError
@@ -41,7 +41,7 @@ QKV = tuple[Tensor, Tensor, Tensor, AttentionLayout]
 QKVStep = Callable[[Tensor, Stream], tuple[Tensor, Tensor, Tensor, Tensor | None]]
 
 
-class QKVProjection(nn.Module, StepForm):
+class QKVProjection(nn.Module, HasDecodeStep):
     """The QKV projection of an attention: `qkv(stream, ctx, score_mods, score)` returns queries, all keys and values so
     far, and their layout."""
 
@@ -56,11 +56,11 @@ class QKVProjection(nn.Module, StepForm):
 
     @property
     def input_linear(self) -> nn.Module | None:
-        """The linear layer through which alone it reads the stream; None: it reads it in another way."""
+        """The linear layer that alone reads the vectors of the stream; None: there is no such layer."""
         return None
 
     @calls("forward")
-    def stepper(self, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKVStep:
+    def build_decode_step(self, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKVStep:
         def step(x: Tensor, at: Stream) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
             q, k, v, layout = self(at.with_x(x.unsqueeze(1)), ctx, score_mods, score)  # (R, C) -> (R, 1, C)
             return q, k, v, None if layout.keep is None else layout.keep[:, None, None]
@@ -98,7 +98,7 @@ class SelfProjection(QKVProjection):
         layout = self._extend_layout(stream, ctx, k.shape[2], any(mod.needs_positions for mod in score_mods))
         return q, self.repeat_kv(k), self.repeat_kv(v), layout
 
-    def stepper(self, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKVStep:
+    def build_decode_step(self, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKVStep:
         shape = (-1, 3, self.heads, 1, self.head_width)
         # (R, 3HD) -> 3 x (R, H, 1, D): views without a transposition
         return self._make_step(lambda fused: fused.view(shape).unbind(1), ctx, score_mods, score)
@@ -111,8 +111,8 @@ class SelfProjection(QKVProjection):
         score: Score,
         group: int = 1,
     ) -> QKVStep:
-        """The step form with a `split` of (R, 3HD); `group` query heads share a key-value head."""
-        project, cache, path = inline(self.project), ctx.cache, ctx.path
+        """The decode step with a `split` of (R, 3HD); `group` query heads share a key-value head."""
+        project, cache, path = to_function(self.project), ctx.cache, ctx.path
         edits = [(mod.edit_queries, mod.edit_keys) for mod in score_mods if "edit_qk" in mod.hooks]
         needs_positions = any(mod.needs_positions for mod in score_mods)
 
@@ -193,8 +193,14 @@ class CrossProjection(QKVProjection):
         return q, k, v, AttentionLayout(q.shape[2], k.shape[2], pos, memory.pos, memory.keep)
 
     @calls("project_memory")
-    def stepper(self, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKVStep:
-        query, heads, head_width, cache, path = inline(self.query), self.heads, self.head_width, ctx.cache, ctx.path
+    def build_decode_step(self, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKVStep:
+        query, heads, head_width, cache, path = (
+            to_function(self.query),
+            self.heads,
+            self.head_width,
+            ctx.cache,
+            ctx.path,
+        )
         edits = [mod.edit_queries for mod in score_mods if "edit_qk" in mod.hooks]
         mask_path = ("mask", self.name)  # one mask for all layers, additive as SDPA wants it
 
@@ -335,13 +341,13 @@ class Attention(Part):
     def input_linear(self) -> nn.Module | None:
         return self.qkv.input_linear
 
-    def stepper(self, ctx: Context) -> Step:
-        """The step form where the newest token attends to all real keys, with `kernel = "auto"`."""
+    def build_decode_step(self, ctx: Context) -> Step:
+        """The decode step where the newest token attends to all real keys, with `kernel = "auto"`."""
         sees_all = all(mod.hooks <= {"edit_qk", "mask"} and not mod.masks_past for mod in self.all_score_mods)
         if self.kernel is not auto or not sees_all or not self.score.fused or self.score.by_head:
-            return super().stepper(ctx)
-        project_query, out, scale = self.score.project_query, inline(self.out), self.scale
-        project_qkv = self.qkv.stepper(ctx, self.all_score_mods, self.score)
+            return super().build_decode_step(ctx)
+        project_query, out, scale = self.score.project_query, to_function(self.out), self.scale
+        project_qkv = self.qkv.build_decode_step(ctx, self.all_score_mods, self.score)
 
         def step(x: Tensor, at: Stream) -> Tensor:
             q, k, v, mask = project_qkv(x, at)
@@ -374,61 +380,63 @@ class AttentionConfig(PartConfig):
     score_mods: tuple[AnyScoreMod, ...] = ()
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
 
-    def build(self, site: BuildContext) -> nn.Module:
-        output_bias = site.attention_bias and self.out_bias
-        site = replace(site, attention_bias=site.attention_bias and self.qkv_bias)
-        heads = self.heads or site.heads
-        head_width = self.head_width or site.head_width
-        if not head_width and site.width % heads:
-            raise UserError(f"heads: a width of {site.width} cannot be divided among {heads} heads; choose a divisor")
-        head_width = head_width or site.width // heads
-        score_mods = tuple(mod.build(replace(site, heads=heads), head_width) for mod in self.score_mods)
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        output_bias = build_ctx.attention_bias and self.out_bias
+        build_ctx = replace(build_ctx, attention_bias=build_ctx.attention_bias and self.qkv_bias)
+        heads = self.heads or build_ctx.heads
+        head_width = self.head_width or build_ctx.head_width
+        if not head_width and build_ctx.width % heads:
+            raise UserError(
+                f"heads: a width of {build_ctx.width} cannot be divided among {heads} heads; choose a divisor"
+            )
+        head_width = head_width or build_ctx.width // heads
+        score_mods = tuple(mod.build(replace(build_ctx, heads=heads), head_width) for mod in self.score_mods)
         qkv: QKVProjection
         if self.attend_to == "memory":
-            if not site.memory_width:
+            if not build_ctx.memory_width:
                 raise UserError("attend_to: there is no memory in this stack; use attend_to = 'self'")
-            qkv = CrossProjection(site.width, heads, head_width, site.attention_bias, site.memory_width)
+            qkv = CrossProjection(build_ctx.width, heads, head_width, build_ctx.attention_bias, build_ctx.memory_width)
         else:
-            qkv = self._build_self_projection(site, heads, head_width)
-            score_mods += site.build_score_mods(heads, head_width) + ((Causal(),) if site.causal else ())
+            qkv = self._build_self_projection(build_ctx, heads, head_width)
+            score_mods += build_ctx.build_score_mods(heads, head_width) + ((Causal(),) if build_ctx.causal else ())
         score = self.score.build(head_width, head_width, heads)
         # Last, so that models whose score reads queries and keys draw their weights in the same order as ever.
         if (reads := find_operands_read(score, score_mods)) < QUERIES_AND_KEYS:
-            qkv = self._build_selected_projections(site, heads, head_width, reads)
+            qkv = self._build_selected_projections(build_ctx, heads, head_width, reads)
         return Attention(
-            site.width,
+            build_ctx.width,
             heads,
             qkv=qkv,
             head_width=head_width,
             score=score,
             score_mods=score_mods,
             kernel=self.kernel,
-            dropout=site.attention_dropout,
+            dropout=build_ctx.attention_dropout,
             bias=output_bias,
         )
 
-    def _build_self_projection(self, site: BuildContext, heads: int, head_width: int) -> QKVProjection:
+    def _build_self_projection(self, build_ctx: BuildContext, heads: int, head_width: int) -> QKVProjection:
         from headwise.blocks.attention.projections import build_self_projection  # which subclasses SelfProjection
 
         return build_self_projection(
-            site.width,
+            build_ctx.width,
             heads,
             head_width,
-            site.attention_bias,
-            key_value_heads=self.key_value_heads or site.key_value_heads or heads,
+            build_ctx.attention_bias,
+            key_value_heads=self.key_value_heads or build_ctx.key_value_heads or heads,
             memory_length=self.memory_length,
             key_bias=self.key_bias,
         )
 
     def _build_selected_projections(
-        self, site: BuildContext, heads: int, head_width: int, reads: frozenset[str]
+        self, build_ctx: BuildContext, heads: int, head_width: int, reads: frozenset[str]
     ) -> QKVProjection:
         """The projections for a score that does not compare queries with keys."""
         from headwise.blocks.attention.projections import SelectedProjections  # which subclasses SelfProjection
 
-        shape, bias = (site.width, heads, head_width), site.attention_bias
+        shape, bias = (build_ctx.width, heads, head_width), build_ctx.attention_bias
         if self.attend_to == "memory":
-            return CrossProjection(*shape, bias, site.memory_width, reads=reads)
+            return CrossProjection(*shape, bias, build_ctx.memory_width, reads=reads)
         if self.memory_length:
             raise UserError("memory_length and score: one attention cannot have both; leave one out")
-        return SelectedProjections(*shape, bias, self.key_value_heads or site.key_value_heads or heads, reads)
+        return SelectedProjections(*shape, bias, self.key_value_heads or build_ctx.key_value_heads or heads, reads)

@@ -36,7 +36,7 @@ class GroupedQueryProjection(SelfProjection):
         heads = {"queries": self.heads, "keys": self.key_value_heads, "values": self.key_value_heads}
         return tuple(heads[role] * self.head_width for role in self.roles)
 
-    def stepper(self, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKVStep:
+    def build_decode_step(self, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKVStep:
         group = self.heads // self.key_value_heads
         # (R, (H + 2G)D) -> (R, H, 1, D) and 2 x (R, G, 1, D)
         return self._make_step(lambda fused: self.split(fused.unsqueeze(1)), ctx, score_mods, score, group)

@@ -35,5 +35,5 @@ class QKNormConfig(ScoreModConfig):
     kind: Literal["qk_norm"] = "qk_norm"
     norm: AnyNorm = RMSNormConfig()
 
-    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
+    def build(self, build_ctx: BuildContext, head_width: int) -> ScoreMod:
         return QKNorm(self.norm.build(head_width), self.norm.build(head_width))

@@ -39,8 +39,8 @@ Shared = TypeVar("Shared")
 class Score(nn.Module):
     """The attention score of a query and a key.
 
-    `project_query` and `project_key` are computed once for each query and each key; only `match` compares the two. A
-    score whose `match` is the dot product can run in fused kernels.
+    `project_query` and `project_key` are computed once for each query and each key, `compute_scores` for each pair of
+    them. A score whose `compute_scores` is the dot product can run in fused kernels.
     """
 
     scale: float = 1.0  # apart from `project_query`, because fused kernels scale for free
@@ -52,26 +52,26 @@ class Score(nn.Module):
     @property
     def fused(self) -> bool:
         """Whether it is the dot product of projected queries and keys, which fused kernels compute."""
-        return type(self).match is Score.match
+        return type(self).compute_scores is Score.compute_scores
 
     def project_query(self, q: Tensor) -> Tensor:
-        """The operand that `match` takes of queries (B, H, Tq, D)."""
+        """The operand that `compute_scores` takes of queries (B, H, Tq, D)."""
         return q
 
     def project_key(self, k: Tensor) -> Tensor:
-        """The operand that `match` takes of keys (B, H, Tk, D); this is what the KV cache stores."""
+        """The operand that `compute_scores` takes of keys (B, H, Tk, D); this is what the KV cache stores."""
         return k
 
-    def match(self, q: Tensor, k: Tensor) -> Tensor:
+    def compute_scores(self, q: Tensor, k: Tensor) -> Tensor:
         """Projected queries and projected keys -> scores (B, H, Tq, Tk)."""
         return q @ k.transpose(-2, -1)
 
-    def match_keys(self, q: Tensor, k: Tensor) -> Tensor:
-        """Queries (B, H, Tq, D) and projected keys -> scores (B, H, Tq, Tk)."""
-        return self.match(self.project_query(q) * self.scale, k)
+    def score_cached_keys(self, q: Tensor, k: Tensor) -> Tensor:
+        """Queries (B, H, Tq, D) and projected keys, as the KV cache stores them -> scores (B, H, Tq, Tk)."""
+        return self.compute_scores(self.project_query(q) * self.scale, k)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        return self.match_keys(q, self.project_key(k))
+        return self.score_cached_keys(q, self.project_key(k))
 
 
 class Dot(Score):
@@ -271,7 +271,7 @@ class ApproximateMap:
 class ScoreModConfig(PositionConfig):
     """A score mod: usable in one attention (`score_mods`) or, as positions, in all of a stack."""
 
-    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
+    def build(self, build_ctx: BuildContext, head_width: int) -> ScoreMod:
         raise UserError(f"{self.kind}: {type(self).__name__} has no build method; write one that returns the score mod")
 
     def check_built(self, built: Any, *arguments: Any) -> Any:
@@ -280,8 +280,8 @@ class ScoreModConfig(PositionConfig):
             raise UserError(f"{describe_config(self)}.build returns {name}, which is not a ScoreMod; subclass ScoreMod")
         return built
 
-    def make_score_mod_builder(self, site: BuildContext) -> ScoreModBuilder:
-        return lambda heads, head_width: (self.build(replace(site, heads=heads), head_width),)
+    def make_score_mod_builder(self, build_ctx: BuildContext) -> ScoreModBuilder:
+        return lambda heads, head_width: (self.build(replace(build_ctx, heads=heads), head_width),)
 
 
 class Causal(ScoreMod):
@@ -370,7 +370,7 @@ class WindowConfig(ScoreModConfig):
     left: int = Field(16, ge=0)
     right: int = Field(16, ge=0)
 
-    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
+    def build(self, build_ctx: BuildContext, head_width: int) -> ScoreMod:
         return Window(self.left, self.right)
 
 
@@ -380,5 +380,5 @@ class SoftCapConfig(ScoreModConfig):
     kind: Literal["softcap"] = "softcap"
     cap: float = Field(50.0, gt=0)
 
-    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
+    def build(self, build_ctx: BuildContext, head_width: int) -> ScoreMod:
         return SoftCap(self.cap)

@@ -83,7 +83,7 @@ class Additive(Score):
     def project_key(self, k: Tensor) -> Tensor:
         return project_heads(k, self.key)  # (B, H, Tk, D) -> (B, H, Tk, A)
 
-    def match(self, q: Tensor, k: Tensor) -> Tensor:
+    def compute_scores(self, q: Tensor, k: Tensor) -> Tensor:
         hidden = (q.unsqueeze(3) + k.unsqueeze(2)).tanh()  # (B, H, Tq, Tk, A)
         return torch.einsum("bhqka,ha->bhqk", hidden, self.out.squeeze(-1))
 
@@ -104,7 +104,7 @@ class Location(Score):
     def project_query(self, q: Tensor) -> Tensor:
         return project_heads(q, self.weight)  # (B, H, Tq, D) -> (B, H, Tq, max_length)
 
-    def match(self, q: Tensor, k: Tensor) -> Tensor:
+    def compute_scores(self, q: Tensor, k: Tensor) -> Tensor:
         return q[..., : count_keys(k, self.max_length, self.kind)]
 
 

@@ -82,7 +82,7 @@ class Random(Score):
     def project_query(self, q: Tensor) -> Tensor:
         return q[..., :0]  # only their number is read
 
-    def match(self, q: Tensor, k: Tensor) -> Tensor:
+    def compute_scores(self, q: Tensor, k: Tensor) -> Tensor:
         queries, length = q.shape[2], count_keys(k, self.max_length, self.kind)
         if queries not in (1, length):  # chunks of queries, or queries of another text, have unknown positions
             raise UserError(
@@ -118,7 +118,7 @@ class Mixture(Score):
         self.needs_all_queries = any(score.needs_all_queries for score in scores)
         self.reads = frozenset[str]().union(*(score.reads for score in scores))
 
-    def match(self, q: Tensor, k: Tensor) -> Tensor:
+    def compute_scores(self, q: Tensor, k: Tensor) -> Tensor:
         return self.combine([score(q, k) for score in self.scores])
 
     def combine(self, scores: Sequence[Tensor]) -> Tensor:

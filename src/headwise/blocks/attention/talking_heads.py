@@ -47,5 +47,5 @@ class TalkingConfig(ScoreModConfig):
 
     kind: Literal["talking"] = "talking"
 
-    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
-        return TalkingHeads(site.heads)
+    def build(self, build_ctx: BuildContext, head_width: int) -> ScoreMod:
+        return TalkingHeads(build_ctx.heads)

@@ -107,5 +107,5 @@ class CompressedConfig(QKVMixerConfig):
     kind: Literal["compressed"] = "compressed"
     factor: int = Field(3, ge=1)
 
-    def build(self, site: BuildContext) -> nn.Module:
-        return CompressedAttention(self.factor, **self.resolve_arguments(site))
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        return CompressedAttention(self.factor, **self.resolve_arguments(build_ctx))

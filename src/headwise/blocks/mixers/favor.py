@@ -247,9 +247,9 @@ class PerformerConfig(QKVMixerConfig):
     norms: Literal["chi", "sqrt"] = "chi"  # of the random vectors: those of Gaussian vectors, or all sqrt(head_width)
     redraw: int = Field(1000, ge=0)  # forward passes of training between two draws; 0: never
 
-    def build(self, site: BuildContext) -> nn.Module:
+    def build(self, build_ctx: BuildContext) -> nn.Module:
         return Performer(
-            **self.resolve_arguments(site),
+            **self.resolve_arguments(build_ctx),
             features=self.features,
             kernel=self.kernel,
             orthogonal=self.orthogonal,

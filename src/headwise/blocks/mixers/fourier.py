@@ -91,6 +91,6 @@ class FourierConfig(PartConfig):
 
     kind: Literal["fourier"] = "fourier"
 
-    def build(self, site: BuildContext) -> nn.Module:
-        site.refuse_causal(self.kind)
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        build_ctx.refuse_causal(self.kind)
         return FourierMixing()

@@ -112,8 +112,8 @@ class GlobalWindowConfig(QKVMixerConfig):
     right: int = Field(256, ge=0)
     global_tokens: int = Field(0, ge=0)
 
-    def build(self, site: BuildContext) -> nn.Module:
-        site.refuse_causal("longformer")
-        arguments = self.resolve_arguments(site)
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        build_ctx.refuse_causal("longformer")
+        arguments = self.resolve_arguments(build_ctx)
         del arguments["causal"]
         return GlobalWindowAttention(self.left, self.right, self.global_tokens, **arguments)

@@ -139,12 +139,12 @@ class LeViTAttentionConfig(QKVMixerConfig):
     kind: Literal["levit"] = "levit"
     value_expand: int = Field(2, ge=1)
 
-    def build(self, site: BuildContext) -> nn.Module:
-        site.refuse_causal(self.kind)
-        arguments = self.resolve_arguments(site)
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        build_ctx.refuse_causal(self.kind)
+        arguments = self.resolve_arguments(build_ctx)
         head_width = arguments["head_width"]
-        qkv = BatchNormSelfProjection(site.width, arguments["heads"], head_width, self.value_expand * head_width)
-        return LeViTAttention(qkv, site.width, arguments["score_mods"])
+        qkv = BatchNormSelfProjection(build_ctx.width, arguments["heads"], head_width, self.value_expand * head_width)
+        return LeViTAttention(qkv, build_ctx.width, arguments["score_mods"])
 
 
 class LeViTMlpConfig(PartConfig):
@@ -152,5 +152,5 @@ class LeViTMlpConfig(PartConfig):
 
     kind: Literal["levit_mlp"] = "levit_mlp"
 
-    def build(self, site: BuildContext) -> nn.Module:
-        return LeViTFeedForward(site.width, site.hidden)
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        return LeViTFeedForward(build_ctx.width, build_ctx.hidden)

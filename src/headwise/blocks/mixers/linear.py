@@ -236,5 +236,5 @@ class LinearConfig(QKVMixerConfig):
 
     kind: Literal["linear"] = "linear"
 
-    def build(self, site: BuildContext) -> nn.Module:
-        return LinearAttention(**self.resolve_arguments(site))
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        return LinearAttention(**self.resolve_arguments(build_ctx))

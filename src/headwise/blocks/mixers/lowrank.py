@@ -145,14 +145,16 @@ class LowRankConfig(QKVMixerConfig):
             raise ValueError(f"a rank of {self.rank} exceeds `max_length` = {self.max_length}; lower it")
         return self
 
-    def build(self, site: BuildContext) -> nn.Module:
-        site.refuse_causal(self.kind)
-        arguments = self.resolve_arguments(site)
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        build_ctx.refuse_causal(self.kind)
+        arguments = self.resolve_arguments(build_ctx)
         build = partial(
             LengthProjection, self.rank, self.max_length, arguments["heads"] if self.sharing == "none" else 1
         )
         keys = (
-            site.build_once((self.kind, self.rank, self.max_length), build) if self.sharing == "layerwise" else build()
+            build_ctx.build_once((self.kind, self.rank, self.max_length), build)
+            if self.sharing == "layerwise"
+            else build()
         )
         values = build() if self.sharing in ("none", "headwise") else keys
         return LowRankAttention(keys=keys, values=values, **arguments)

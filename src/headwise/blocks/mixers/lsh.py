@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.attention.multihead import SelfProjection
 from headwise.blocks.attention.score_mods import BASE_MASKS, ApproximateMap, AttentionInputs, AttentionLayout, ScoreMod
-from headwise.blocks.heads import get_matmul_dtype
+from headwise.blocks.losses import get_matmul_dtype
 from headwise.blocks.mixers.lsh_kernel import PAD_BUCKET, LSHAttentionFunction, SortedChunks, compute_map
 from headwise.blocks.mixers.qkv_mixer import QKVMixer, QKVMixerConfig
 from headwise.blocks.part import BuildContext
@@ -269,11 +269,11 @@ class LshConfig(QKVMixerConfig):
             raise ValueError("must be a power of two (2, 4, 8, 16, ...), or 0 for a number that depends on the length")
         return buckets
 
-    def build(self, site: BuildContext) -> nn.Module:
+    def build(self, build_ctx: BuildContext) -> nn.Module:
         if self.shortcuts:
-            site.refuse_causal("lsh with shortcuts")
+            build_ctx.refuse_causal("lsh with shortcuts")
         return LSHAttention(
-            **self.resolve_arguments(site),
+            **self.resolve_arguments(build_ctx),
             chunk=self.chunk,
             rounds=self.rounds,
             buckets=self.buckets,

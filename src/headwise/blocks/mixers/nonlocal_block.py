@@ -51,7 +51,7 @@ class Concat(Score):
     def project_key(self, k: Tensor) -> Tensor:
         return project_heads(k, self.key)  # (B, 1, Tk, D) -> (B, 1, Tk, 1)
 
-    def match(self, queries: Tensor, keys: Tensor) -> Tensor:
+    def compute_scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         return F.relu(queries + keys.transpose(-2, -1))  # (B, 1, Tq, Tk)
 
 
@@ -59,7 +59,7 @@ class Mean(ScoreMod):
     """Weights are scores divided by the number of keys, instead of a softmax."""
 
     def edit_weights(self, weights: Tensor, inputs: AttentionInputs) -> Tensor:
-        scores = inputs.score.match(inputs.score.project_query(inputs.q) * inputs.scale, inputs.k)
+        scores = inputs.score.compute_scores(inputs.score.project_query(inputs.q) * inputs.scale, inputs.k)
         hidden = inputs.build_mask()
         if hidden is None:
             return scores / inputs.layout.keys
@@ -129,6 +129,6 @@ class NonLocalConfig(PartConfig):
     inner: int = Field(0, ge=0)  # 0: half the width
     pool: int = Field(2, ge=1)
 
-    def build(self, site: BuildContext) -> nn.Module:
-        site.refuse_causal(self.kind)
-        return NonLocal(site.width, self.inner, self.form, self.pool)
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        build_ctx.refuse_causal(self.kind)
+        return NonLocal(build_ctx.width, self.inner, self.form, self.pool)

@@ -100,14 +100,14 @@ class OutlookConfig(PartConfig):
     stride: int = Field(2, ge=1)  # between centres
     value_bias: bool = False
 
-    def build(self, site: BuildContext) -> nn.Module:
-        site.refuse_causal(self.kind)
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        build_ctx.refuse_causal(self.kind)
         return OutlookAttention(
-            site.width,
-            self.heads or site.heads,
-            head_width=self.head_width or site.head_width,
+            build_ctx.width,
+            self.heads or build_ctx.heads,
+            head_width=self.head_width or build_ctx.head_width,
             window=self.window,
             stride=self.stride,
             bias=self.value_bias,
-            dropout=site.attention_dropout,
+            dropout=build_ctx.attention_dropout,
         )

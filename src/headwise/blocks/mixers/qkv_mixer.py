@@ -93,18 +93,20 @@ class QKVMixerConfig(PartConfig):
     heads: int = Field(0, ge=0)
     head_width: int = Field(0, ge=0)
 
-    def resolve_arguments(self, site: BuildContext) -> dict[str, Any]:
+    def resolve_arguments(self, build_ctx: BuildContext) -> dict[str, Any]:
         """The arguments of `QKVMixer` for a build context."""
-        heads = self.heads or site.heads
-        head_width = self.head_width or site.head_width
-        if not head_width and site.width % heads:
-            raise UserError(f"heads: a width of {site.width} cannot be divided among {heads} heads; choose a divisor")
-        head_width = head_width or site.width // heads
+        heads = self.heads or build_ctx.heads
+        head_width = self.head_width or build_ctx.head_width
+        if not head_width and build_ctx.width % heads:
+            raise UserError(
+                f"heads: a width of {build_ctx.width} cannot be divided among {heads} heads; choose a divisor"
+            )
+        head_width = head_width or build_ctx.width // heads
         return {
-            "width": site.width,
+            "width": build_ctx.width,
             "heads": heads,
             "head_width": head_width,
-            "score_mods": site.build_score_mods(heads, head_width),
-            "bias": site.attention_bias,
-            "causal": site.causal,
+            "score_mods": build_ctx.build_score_mods(heads, head_width),
+            "bias": build_ctx.attention_bias,
+            "causal": build_ctx.causal,
         }

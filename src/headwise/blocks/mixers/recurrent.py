@@ -191,7 +191,7 @@ class ChoGru(Recurrence):
 class Recurrent(Part):
     """A recurrent part: one recurrence, or one in each direction with concatenated outputs, [h_ahead; h_back].
 
-    Outputs are projected to the site's width only if they have another one.
+    Outputs are projected to the layer's width only if they have another one.
 
     The part reports the state after the last real token to `ctx.side` as "final", and that of the backward direction
     after the first token as "final-backward". With `initial_state="memory"` it starts from the row of the memory
@@ -299,14 +299,14 @@ class RecurrentConfig(PartConfig):
     bidirectional: bool = False
     initial_state: Literal["zeros", "memory"] = "zeros"  # memory: the final states of another stack
 
-    def build(self, site: BuildContext) -> nn.Module:
-        if self.bidirectional and site.causal:
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        if self.bidirectional and build_ctx.causal:
             raise UserError("bidirectional: this stack must not see the future; use bidirectional = false")
         if self.bidirectional and self.initial_state == "memory":
             raise UserError("initial_state: a bidirectional part starts from zeros; use initial_state = 'zeros'")
-        hidden = self.hidden or site.width
-        back = self.build_direction(site.width, hidden) if self.bidirectional else None
-        return Recurrent(site.width, self.build_direction(site.width, hidden), back, self.initial_state)
+        hidden = self.hidden or build_ctx.width
+        back = self.build_direction(build_ctx.width, hidden) if self.bidirectional else None
+        return Recurrent(build_ctx.width, self.build_direction(build_ctx.width, hidden), back, self.initial_state)
 
     def build_direction(self, width: int, hidden: int) -> Recurrence:
         """The network of one direction."""

@@ -196,7 +196,7 @@ class GlobalTokenStack(Stack):
     """A stack with learned global tokens before every text (BigBird-ETC's), which its outputs leave out."""
 
     def __init__(self, stack: Stack, tokens: nn.Embedding):
-        super().__init__(list(stack.layers), stack.final, stack.order)
+        super().__init__(list(stack.layers), stack.final, stack.layer_numbers)
         self.tokens = tokens
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
@@ -240,9 +240,9 @@ class LocalMixerConfig(QKVMixerConfig):
     before: int = Field(0, ge=0)
     after: int = Field(0, ge=0)
 
-    def build(self, site: BuildContext) -> nn.Module:
+    def build(self, build_ctx: BuildContext) -> nn.Module:
         return BlockSparseAttention(
-            Local(self.block, self.before, self.after, site.causal), **self.resolve_arguments(site)
+            Local(self.block, self.before, self.after, build_ctx.causal), **self.resolve_arguments(build_ctx)
         )
 
 
@@ -254,8 +254,10 @@ class WindowMixerConfig(QKVMixerConfig):
     left: int = Field(128, ge=0)
     right: int = Field(128, ge=0)
 
-    def build(self, site: BuildContext) -> nn.Module:
-        return BlockSparseAttention(Sliding(self.left, self.right, site.causal), **self.resolve_arguments(site))
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        return BlockSparseAttention(
+            Sliding(self.left, self.right, build_ctx.causal), **self.resolve_arguments(build_ctx)
+        )
 
 
 class StridedConfig(QKVMixerConfig):
@@ -264,8 +266,8 @@ class StridedConfig(QKVMixerConfig):
     kind: Literal["strided"] = "strided"
     stride: int = Field(64, ge=1)
 
-    def build(self, site: BuildContext) -> nn.Module:
-        return StridedAttention(Strided(self.stride, site.causal), **self.resolve_arguments(site))
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        return StridedAttention(Strided(self.stride, build_ctx.causal), **self.resolve_arguments(build_ctx))
 
 
 class BigBirdMixerConfig(QKVMixerConfig):
@@ -292,8 +294,8 @@ class BigBirdMixerConfig(QKVMixerConfig):
             raise ValueError("a window has the block itself and as many blocks on either side; use an odd number")
         return window
 
-    def build(self, site: BuildContext) -> nn.Module:
-        site.refuse_causal("bigbird")
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        build_ctx.refuse_causal("bigbird")
         graph = BigBirdGraph(
             self.block,
             self.window // 2,
@@ -303,4 +305,4 @@ class BigBirdMixerConfig(QKVMixerConfig):
             self.seed,
             like_transformers=self.variant == "transformers",
         )
-        return BigBirdAttention(graph, self.extra, **self.resolve_arguments(site))
+        return BigBirdAttention(graph, self.extra, **self.resolve_arguments(build_ctx))

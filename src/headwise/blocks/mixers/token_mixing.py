@@ -58,7 +58,7 @@ class TokensConfig(PartConfig):
     hidden: int = Field(0, ge=0)
     activation: Literal["relu", "gelu", "gelu_tanh", "swish", "elu", "selu", "sigmoid", "softplus", "tanh"] = "gelu"
 
-    def build(self, site: BuildContext) -> nn.Module:
-        site.refuse_causal(self.kind)
-        hidden = self.hidden or max(1, site.width // 2)
-        return TokenMixing(self.max_length, hidden, self.activation, site.mlp_bias, site.hidden_dropout)
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        build_ctx.refuse_causal(self.kind)
+        hidden = self.hidden or max(1, build_ctx.width // 2)
+        return TokenMixing(self.max_length, hidden, self.activation, build_ctx.mlp_bias, build_ctx.hidden_dropout)

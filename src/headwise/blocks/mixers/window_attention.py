@@ -140,15 +140,15 @@ class WindowsConfig(QKVMixerConfig):
     score: AnyScore = ScaledConfig()
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
 
-    def build(self, site: BuildContext) -> nn.Module:
-        site.refuse_causal(self.kind)
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        build_ctx.refuse_causal(self.kind)
         if self.shift >= self.window:
             raise UserError(
                 f"shift: windows of {self.window} can be shifted by up to {self.window - 1}; use half the window"
             )
-        arguments = self.resolve_arguments(site)
+        arguments = self.resolve_arguments(build_ctx)
         heads, head_width, bias = arguments["heads"], arguments["head_width"], arguments["bias"]
-        shape = (site.width, heads, head_width)
+        shape = (build_ctx.width, heads, head_width)
         qkv = NoKeyBiasProjection(*shape) if bias and not self.key_bias else SelfProjection(*shape, bias)
         score, score_mods = (
             self.score.build(head_width, head_width, heads),
@@ -157,7 +157,7 @@ class WindowsConfig(QKVMixerConfig):
         if (reads := find_operands_read(score, score_mods)) < QUERIES_AND_KEYS:
             qkv = SelectedProjections(*shape, bias, heads, reads)
         return WindowAttention(
-            site.width,
+            build_ctx.width,
             heads,
             window=self.window,
             shift=self.shift,
@@ -167,7 +167,7 @@ class WindowsConfig(QKVMixerConfig):
             score=score,
             score_mods=score_mods,
             kernel=self.kernel,
-            dropout=site.attention_dropout,
+            dropout=build_ctx.attention_dropout,
             bias=bias,
         )
 

@@ -93,10 +93,12 @@ class WorkspaceConfig(QKVMixerConfig):
     top_k: int = Field(5, ge=0)  # tokens that write to a slot; 0: all
     renormalise: bool = False  # weights of the top k sum to 1
 
-    def build(self, site: BuildContext) -> nn.Module:
-        site.refuse_causal(self.kind)
-        if self.slots > site.width:
-            raise UserError(f"slots: {self.slots} slots need a width of at least as many, not {site.width}; use fewer")
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        build_ctx.refuse_causal(self.kind)
+        if self.slots > build_ctx.width:
+            raise UserError(
+                f"slots: {self.slots} slots need a width of at least as many, not {build_ctx.width}; use fewer"
+            )
         return Workspace(
-            **self.resolve_arguments(site), slots=self.slots, top_k=self.top_k, renormalise=self.renormalise
+            **self.resolve_arguments(build_ctx), slots=self.slots, top_k=self.top_k, renormalise=self.renormalise
         )

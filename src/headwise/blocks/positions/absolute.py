@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from headwise.blocks.decode_step import Function
 from headwise.blocks.positions.base import PositionConfig
 from headwise.blocks.stack import Positions
-from headwise.blocks.step import Function
 from headwise.errors import UserError
 
 
@@ -33,7 +33,7 @@ def build_sinusoids(pos: Tensor, width: int, halves: bool = False) -> Tensor:
 
 
 def make_lookup_step(table: Tensor, rows: int, beyond: Function) -> Function:
-    """The step form of a table of position vectors; positions after its last row go to the step form `beyond`."""
+    """The decode step of a table of position vectors; positions after its last row go to the decode step `beyond`."""
 
     def step(x: Tensor, scale: float, length: int, pos: Tensor | None) -> Tensor:
         if length >= rows:
@@ -58,8 +58,8 @@ class SinusoidalPositions(Positions):
             return x + self.table[start : start + x.shape[1]]
         return x + build_sinusoids(pos, self.width, self.halves).to(x.dtype)
 
-    def stepper(self) -> Function:
-        return make_lookup_step(self.table, len(self.table), super().stepper())
+    def build_decode_step(self) -> Function:
+        return make_lookup_step(self.table, len(self.table), super().build_decode_step())
 
 
 class LearnedPositions(Positions):
@@ -82,8 +82,8 @@ class LearnedPositions(Positions):
             )
         return x + self.look_up(pos, start, end)
 
-    def stepper(self) -> Function:
-        return make_lookup_step(self.table[self.offset :], self.max_length, super().stepper())
+    def build_decode_step(self) -> Function:
+        return make_lookup_step(self.table[self.offset :], self.max_length, super().build_decode_step())
 
     def look_up(self, pos: Tensor, start: int, end: int) -> Tensor:
         """The vectors of positions start ... end - 1 or, where `start` is -1, of `pos`."""

@@ -49,5 +49,5 @@ class AlibiConfig(ScoreModConfig):
 
     kind: Literal["alibi"] = "alibi"
 
-    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
-        return Alibi(site.heads)
+    def build(self, build_ctx: BuildContext, head_width: int) -> ScoreMod:
+        return Alibi(build_ctx.heads)

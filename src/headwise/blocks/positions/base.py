@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from headwise.blocks.decode_step import Function
 from headwise.blocks.part import BuildContext, ScoreModBuilder, build_no_score_mods
 from headwise.blocks.stack import Embedding, Positions
-from headwise.blocks.step import Function
 from headwise.config.base import Config
 
 
@@ -29,7 +29,7 @@ class PositionConfig(Config):
         """The position embedding of patches on a grid, with class tokens before them."""
         return SequencePositions(self.build_positions(width))
 
-    def make_score_mod_builder(self, site: BuildContext) -> ScoreModBuilder:
+    def make_score_mod_builder(self, build_ctx: BuildContext) -> ScoreModBuilder:
         """The function that builds the score mods of a self-attention; a stack calls it for each layer."""
         return build_no_score_mods
 
@@ -40,7 +40,7 @@ class NoPositions(Positions):
     def forward(self, x: Tensor, pos: Tensor, start: int) -> Tensor:
         return x
 
-    def stepper(self) -> Function:
+    def build_decode_step(self) -> Function:
         return lambda x, scale, length, pos: x if scale == 1.0 else x * scale
 
 

@@ -58,6 +58,6 @@ class GridBiasConfig(ScoreModConfig):
     rows: int = Field(14, ge=1)
     columns: int = Field(14, ge=1)
 
-    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
-        site.refuse_causal(self.kind)
-        return GridBias(site.heads, self.rows, self.columns)
+    def build(self, build_ctx: BuildContext, head_width: int) -> ScoreMod:
+        build_ctx.refuse_causal(self.kind)
+        return GridBias(build_ctx.heads, self.rows, self.columns)

@@ -287,11 +287,11 @@ class T5BiasConfig(ScoreModConfig):
     buckets: int = Field(32, ge=4)
     max_distance: int = Field(128, ge=2)
 
-    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
-        return T5Bias(site.heads, self.buckets, self.max_distance, both_ways=not site.causal)
+    def build(self, build_ctx: BuildContext, head_width: int) -> ScoreMod:
+        return T5Bias(build_ctx.heads, self.buckets, self.max_distance, both_ways=not build_ctx.causal)
 
-    def make_score_mod_builder(self, site: BuildContext) -> ScoreModBuilder:
-        shared = cache(lambda heads: (self.build(replace(site, heads=heads), 0),))
+    def make_score_mod_builder(self, build_ctx: BuildContext) -> ScoreModBuilder:
+        shared = cache(lambda heads: (self.build(replace(build_ctx, heads=heads), 0),))
         return lambda heads, head_width: shared(heads)
 
 
@@ -301,7 +301,7 @@ class ShawRelativeConfig(ScoreModConfig):
     kind: Literal["shaw"] = "shaw"
     max_distance: int = Field(16, ge=1)
 
-    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
+    def build(self, build_ctx: BuildContext, head_width: int) -> ScoreMod:
         return ShawRelative(head_width, self.max_distance)
 
 
@@ -324,11 +324,11 @@ class DisentangledAttentionConfig(PositionConfig):
             raise ValueError("terms: each can stand there once")
         return self
 
-    def make_score_mod_builder(self, site: BuildContext) -> ScoreModBuilder:
-        distances = cache(lambda: DistanceEmbedding(site.width, self.max_distance, self.buckets, self.norm_eps))
+    def make_score_mod_builder(self, build_ctx: BuildContext) -> ScoreModBuilder:
+        distances = cache(lambda: DistanceEmbedding(build_ctx.width, self.max_distance, self.buckets, self.norm_eps))
         kind = SharedDisentangledAttention if self.shared else DisentangledAttention
         return lambda heads, head_width: (
-            kind(distances(), heads, head_width, site.dropout, self.terms, self.key_bias),
+            kind(distances(), heads, head_width, build_ctx.dropout, self.terms, self.key_bias),
         )
 
 
@@ -339,11 +339,16 @@ class TransformerXLRelativeConfig(PositionConfig):
     kind: Literal["transformer_xl"] = "transformer_xl"
     shared: bool = True
 
-    def make_score_mod_builder(self, site: BuildContext) -> ScoreModBuilder:
-        distances = cache(lambda: DistanceSinusoids(site.width, both_ways=not site.causal))
+    def make_score_mod_builder(self, build_ctx: BuildContext) -> ScoreModBuilder:
+        distances = cache(lambda: DistanceSinusoids(build_ctx.width, both_ways=not build_ctx.causal))
         build_biases = cache(ContentBiases) if self.shared else ContentBiases
         return lambda heads, head_width: (
             TransformerXLRelative(
-                site.width, heads, head_width, distances(), build_biases(heads, head_width), dropout=site.dropout
+                build_ctx.width,
+                heads,
+                head_width,
+                distances(),
+                build_biases(heads, head_width),
+                dropout=build_ctx.dropout,
             ),
         )

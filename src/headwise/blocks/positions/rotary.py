@@ -79,5 +79,5 @@ class RotaryConfig(ScoreModConfig):
     fraction: float = Field(1.0, gt=0, le=1)  # partial rotary: the share of a head's channels that is rotated
     scaling: AnyRopeScaling = NoScalingConfig()  # for texts longer than those of pretraining
 
-    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
+    def build(self, build_ctx: BuildContext, head_width: int) -> ScoreMod:
         return Rotary(head_width, self.base, self.fraction, self.scaling)

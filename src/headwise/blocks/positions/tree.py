@@ -119,12 +119,12 @@ class TreeConfig(PositionConfig):
 
     def build_embedding(self, table: nn.Embedding, width: int, **settings: Any) -> Embedding:
         embedding = TreeEmbedding(table, NoPositions(), **settings)
-        widen = settings.get("widen")
-        width = widen.out_features if widen is not None else width  # positions are added after it
+        projection = settings.get("projection")
+        width = projection.out_features if projection is not None else width  # positions are added after it
         embedding.absolute = FusedTreePositions(width) if self.absolute else SentencePositions(width)
         return embedding
 
-    def make_score_mod_builder(self, site: BuildContext) -> ScoreModBuilder:
-        if site.causal:
+    def make_score_mod_builder(self, build_ctx: BuildContext) -> ScoreModBuilder:
+        if build_ctx.causal:
             raise UserError("positions: 'tree' needs the whole sentence; use it in an encoder")
         return lambda heads, head_width: (TreeRelations(head_width, self.max_distance),) if self.relative else ()

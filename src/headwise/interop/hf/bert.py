@@ -169,8 +169,8 @@ EMBEDDING = {
     "encoder.embed.norm": "{prefix}.embeddings.LayerNorm",
 }
 MLM_HEAD: NameMap = {
-    "head.before.dense": "cls.predictions.transform.dense",
-    "head.before.norm": "cls.predictions.transform.LayerNorm",
+    "head.transform.dense": "cls.predictions.transform.dense",
+    "head.transform.norm": "cls.predictions.transform.LayerNorm",
     "head.table": "cls.predictions.decoder",
     "head.bias": "cls.predictions.decoder.bias",
 }
@@ -185,7 +185,7 @@ def set_prefix(prefix: str, name_map: dict[str, str]) -> dict[str, str]:
 def build_head_maps(pooler: str, sentence_order: str, mlm_head: NameMap) -> dict[str, NameMap]:
     """Tensor names of the heads, by task."""
     return {
-        "masked": {"order.1.dense": pooler, "order.2": sentence_order, **mlm_head},
+        "masked": {"next_sentence_head.1.dense": pooler, "next_sentence_head.2": sentence_order, **mlm_head},
         "tag": LABELS,
         "classify": {"pool.1.dense": pooler, **LABELS},
         "answer": {"head": "qa_outputs"},
@@ -239,7 +239,7 @@ BERT = Architecture(
         **build_layer_map("bert.encoder.layer.{i}"),
     },
     head_maps=build_head_maps("bert.pooler.dense", "cls.seq_relationship", MLM_HEAD),
-    required_tensors={"BertForPreTraining": "order.2.weight"},
+    required_tensors={"BertForPreTraining": "next_sentence_head.2.weight"},
     base_prefix="bert.",
     ignored=list_ignored("bert"),
     special_names={"bos": "cls", "eos": "sep"},
@@ -260,7 +260,7 @@ ALBERT = Architecture(
     },
     name_map={
         **set_prefix("albert", EMBEDDING),
-        "encoder.embed.widen": "albert.encoder.embedding_hidden_mapping_in",
+        "encoder.embed.projection": "albert.encoder.embedding_hidden_mapping_in",
         f"{LAYER}.parts.0.qkv.project": fuse(*(f"{HF_GROUP}.attention.{part}" for part in PROJECTIONS)),
         f"{LAYER}.parts.0.out": f"{HF_GROUP}.attention.dense",
         f"{LAYER}.norms.0": f"{HF_GROUP}.attention.LayerNorm",
@@ -272,13 +272,13 @@ ALBERT = Architecture(
         "albert.pooler",
         "sop_classifier.classifier",
         {
-            "head.before.dense": "predictions.dense",
-            "head.before.norm": "predictions.LayerNorm",
+            "head.transform.dense": "predictions.dense",
+            "head.transform.norm": "predictions.LayerNorm",
             "head.table": "predictions.decoder",
             "head.bias": "predictions.decoder.bias",
         },
     ),
-    required_tensors={"AlbertForPreTraining": "order.2.weight"},
+    required_tensors={"AlbertForPreTraining": "next_sentence_head.2.weight"},
     base_prefix="albert.",
     ignored=list_ignored("albert", "predictions"),
     special_names={"bos": "cls", "eos": "sep"},

@@ -69,8 +69,8 @@ BIGBIRD = replace(
     },
     head_maps={
         **BERT.head_maps,
-        "masked": {**BERT.head_maps["masked"], "order.1.dense": POOLER},
+        "masked": {**BERT.head_maps["masked"], "next_sentence_head.1.dense": POOLER},
         "encode": {"pool.1.dense": POOLER},
     },
-    required_tensors={"BigBirdForPreTraining": "order.2.weight"},
+    required_tensors={"BigBirdForPreTraining": "next_sentence_head.2.weight"},
 )

@@ -166,7 +166,7 @@ def _run_encoder_decoder(imported: ImportedModel, model: Any, hf_model: Any, sou
 def _run_encoder(imported: ImportedModel, model: Any, hf_model: Any, ids: Tensor) -> Outputs:
     """Text encoders: masked language models, classifiers, taggers. Headwise adds BOS itself."""
     ids = F.pad(ids, (0, 1), value=EOS)
-    opens = model.encoder.opening is not None
+    opens = model.encoder.prefix_id is not None
     outputs = hf_model(input_ids=_to_hf(imported, F.pad(ids, (1, 0), value=BOS) if opens else ids))
     hf_logits = getattr(outputs, "prediction_logits", None)
     hf_logits = outputs.logits if hf_logits is None else hf_logits

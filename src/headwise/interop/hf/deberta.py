@@ -112,8 +112,8 @@ DEBERTA = Architecture(
     },
     head_maps={
         "masked": {
-            "head.before.dense": any_of("cls.predictions.transform.dense", "lm_predictions.lm_head.dense"),
-            "head.before.norm": any_of("cls.predictions.transform.LayerNorm", "lm_predictions.lm_head.LayerNorm"),
+            "head.transform.dense": any_of("cls.predictions.transform.dense", "lm_predictions.lm_head.dense"),
+            "head.transform.norm": any_of("cls.predictions.transform.LayerNorm", "lm_predictions.lm_head.LayerNorm"),
             "head.table": "cls.predictions.decoder",
             "head.bias": any_of("cls.predictions.decoder.bias", "lm_predictions.lm_head.bias"),
         },

@@ -100,8 +100,8 @@ DISTILBERT = replace(
     },
     head_maps={
         "masked": {
-            "head.before.dense": "vocab_transform",
-            "head.before.norm": "vocab_layer_norm",
+            "head.transform.dense": "vocab_transform",
+            "head.transform.norm": "vocab_layer_norm",
             "head.table": "vocab_projector",
             "head.bias": "vocab_projector.bias",
         },

@@ -57,13 +57,13 @@ ELECTRA = replace(
     },
     name_map={
         **set_prefix("electra", EMBEDDING),
-        "encoder.embed.widen": "electra.embeddings_project",
+        "encoder.embed.projection": "electra.embeddings_project",
         **build_layer_map("electra.encoder.layer.{i}"),
     },
     head_maps={
         "masked": {
-            "head.before.dense": "generator_predictions.dense",
-            "head.before.norm": "generator_predictions.LayerNorm",
+            "head.transform.dense": "generator_predictions.dense",
+            "head.transform.norm": "generator_predictions.LayerNorm",
             "head.table": "generator_lm_head",
             "head.bias": "generator_lm_head.bias",
         },

@@ -55,7 +55,7 @@ ERNIE = replace(
         **build_layer_map("ernie.encoder.layer.{i}"),
     },
     head_maps=build_head_maps("ernie.pooler.dense", "cls.seq_relationship", MLM_HEAD),
-    required_tensors={"ErnieForPreTraining": "order.2.weight"},
+    required_tensors={"ErnieForPreTraining": "next_sentence_head.2.weight"},
     base_prefix="ernie.",
     ignored=list_ignored("ernie"),
 )

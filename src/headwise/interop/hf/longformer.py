@@ -115,8 +115,8 @@ LONGFORMER = replace(
     },
     head_maps={
         "masked": {
-            "head.before.dense": "lm_head.dense",
-            "head.before.norm": "lm_head.layer_norm",
+            "head.transform.dense": "lm_head.dense",
+            "head.transform.norm": "lm_head.layer_norm",
             "head.table": "lm_head.decoder",
             "head.bias": "lm_head.decoder.bias",
         },

@@ -128,7 +128,7 @@ class HfMBartConfig(HfPreNormConfig):
 
 @dataclass(frozen=True)
 class MBartTokeniserFiles(TokeniserFiles):
-    """The language of the source, which the tokenizer puts before a text (mBART-50), is the encoder's opening token."""
+    """The language of the source, which the tokenizer puts before a text (mBART-50), is the encoder's prefix."""
 
     @classmethod
     def read(cls, folder: Path) -> MBartTokeniserFiles:
@@ -145,7 +145,7 @@ class MBartTokeniserFiles(TokeniserFiles):
                 f"{self.where}: post_processor: only a language before a text and EOS after it are supported, as in "
                 "mBART-50; change the template if the model is one"
             )
-        return {"opening_id": vocabularies.source.back[before[0]]} if before else {}
+        return {"encoder_prefix_id": vocabularies.source.back[before[0]]} if before else {}
 
 
 class HfPegasusConfig(HfPreNormConfig):

@@ -215,7 +215,7 @@ def keep_fused(name: str) -> WeightConverter:
 
 
 LAYER, HF_LAYER = "encoder.stack.layers.{i}", "model.layers.{i}"
-TRANSFORM: NameMap = {"head.before.dense": "head.dense", "head.before.norm": "head.norm"}
+TRANSFORM: NameMap = {"head.transform.dense": "head.dense", "head.transform.norm": "head.norm"}
 MODERNBERT = Architecture(
     hf_config=HfModernBertConfig,
     config=BertConfig,

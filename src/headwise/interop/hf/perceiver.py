@@ -81,16 +81,16 @@ class HfPerceiverConfig(HfTextConfig):
 
     def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
         heads, cross_heads = self.num_self_attention_heads, self.num_cross_attention_heads
-        site = {"heads": heads, "head_width": self.self_widths[0] // heads}
+        layer_sizes = {"heads": heads, "head_width": self.self_widths[0] // heads}
         qk_width, v_width = (width // cross_heads for width in self.cross_widths)
-        cross = describe_attention(cross_heads, qk_width, v_width, site, self.d_latents)
+        cross = describe_attention(cross_heads, qk_width, v_width, layer_sizes, self.d_latents)
         if task == "classify":
-            output: Any = describe_attention(1, self.d_latents, self.d_latents, site, self.d_latents)
+            output: Any = describe_attention(1, self.d_latents, self.d_latents, layer_sizes, self.d_latents)
         else:
             sizes = (OUTPUT_HEADS, OUTPUT_HEAD_WIDTH, self.d_model // OUTPUT_HEADS)
-            output = describe_attention(*sizes, site, self.d_model)
+            output = describe_attention(*sizes, layer_sizes, self.d_model)
         return {
-            **site,
+            **layer_sizes,
             "width": self.d_latents,
             "embedding_width": self.d_model,
             "latents": self.num_latents,
@@ -148,12 +148,12 @@ def find_cross_widths(attention: Any, heads: int, head_width: int, width: int) -
     return heads * (attention.head_width or head_width), heads * attention.value_width or width
 
 
-def describe_attention(heads: int, head_width: int, value_width: int, site: dict[str, int], width: int) -> Any:
+def describe_attention(heads: int, head_width: int, value_width: int, layer_sizes: dict[str, int], width: int) -> Any:
     """Attention to a memory with queries of `width`; sizes that follow from the layer are 0."""
     return PerceiverAttentionConfig(
         attend_to="memory",
-        heads=0 if heads == site["heads"] else heads,
-        head_width=0 if head_width == site["head_width"] else head_width,
+        heads=0 if heads == layer_sizes["heads"] else heads,
+        head_width=0 if head_width == layer_sizes["head_width"] else head_width,
         value_width=0 if value_width * heads == width else value_width,
     )
 

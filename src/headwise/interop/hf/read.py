@@ -123,7 +123,7 @@ def build_text_model(
         return config.build(len(source.order), outputs, build_task)
 
     model = build_model(build, with_head, vocabularies, weights, stored_names, where)
-    if task not in GENERATIVE_TASKS and model.encoder.opening is not None and None in (source.bos, source.eos):
+    if task not in GENERATIVE_TASKS and model.encoder.prefix_id is not None and None in (source.bos, source.eos):
         names = " and ".join(f"{architecture.special_name(name)}_token" for name in ("bos", "eos"))
         raise UserError(
             f"{where}: nothing says which special tokens begin and end a text; add {names} to tokenizer_config.json"

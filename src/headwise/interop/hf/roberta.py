@@ -94,8 +94,8 @@ ROBERTA = replace(
     name_map={**EMBEDDING, **build_layer_map("roberta.encoder.layer.{i}")},
     head_maps={
         "masked": {
-            "head.before.dense": "lm_head.dense",
-            "head.before.norm": "lm_head.layer_norm",
+            "head.transform.dense": "lm_head.dense",
+            "head.transform.norm": "lm_head.layer_norm",
             "head.table": "lm_head.decoder",
             "head.bias": "lm_head.decoder.bias",
         },

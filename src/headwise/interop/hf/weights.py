@@ -213,9 +213,9 @@ def _list_layers(model: nn.Module, match: re.Match[str]) -> Iterator[dict[str, A
         yield groups | ({"n-1": int(groups["n"]) - 1} if "n" in groups else {})
         return
     stack: Any = model.get_submodule(match.string[: match.start("i")].removesuffix(".layers."))
-    for index, layer in enumerate(stack.order):
+    for index, layer in enumerate(stack.layer_numbers):
         if layer == int(groups["i"]):
-            yield groups | {"i": index, "group": layer // stack.period, "inner": layer % stack.period}
+            yield groups | {"i": index, "group": layer // stack.pattern_length, "inner": layer % stack.pattern_length}
 
 
 def _list_part_sizes(owner: nn.Module, name: str, tensor: Tensor) -> Sequence[int]:

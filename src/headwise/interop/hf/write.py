@@ -112,7 +112,7 @@ def _write_text_model(
         model = ReplacedTokenDetector(model.encoder, model.head)
     model, config = move_sines_first(model, config)
     if isinstance(config, TransformerConfig) and tokenisers and isinstance(tokenisers.source, HfTokeniser):
-        config = config.replace(opening_id=0)  # tokenizer.json has it
+        config = config.replace(encoder_prefix_id=0)  # tokenizer.json has it
     if separate := build_task == "transduce" and target is not source:
         config = config.replace(tie="target" if config.tie == "auto" else config.tie)
     architecture, hf_config = choose_architecture(config, build_task, source.vocab, separate)
@@ -309,7 +309,7 @@ def _write_tokenisers(tokenisers: Tokenisers, architecture: Architecture, model:
     elif (tokenisers.shared or has_labels) and (plain_json := to_tokenizer_json(tokeniser)):
         masks = [MASK] if isinstance(model, MaskedLanguageModel | ReplacedTokenDetector) else []
         has_encoder = not isinstance(model, LanguageModel)
-        opens = not has_encoder or model.encoder.opening is not None
+        opens = not has_encoder or model.encoder.prefix_id is not None
         tokenizer_json = add_post_processor(plain_json, opens, has_encoder, *masks)
         tokens = dict(zip(SPECIAL_NAMES, [*SPECIALS, *masks], strict=False))
     else:

@@ -1,4 +1,4 @@
-"""Step forms against the modules that they replace, and which subclasses inherit them."""
+"""Decode steps against the modules that they replace, and which subclasses inherit them."""
 
 import pytest
 import torch
@@ -10,6 +10,7 @@ from headwise.blocks.attention.projections import GroupedQueryProjection, NoKeyB
 from headwise.blocks.attention.score_mods import Causal, Padding, Window
 from headwise.blocks.attention.scores import Cosine, General
 from headwise.blocks.cache import DecodingCache
+from headwise.blocks.decode_step import EmbeddingStep, FunctionStep, PositionStep, to_function
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.latents import PerceiverAttention, PerceiverSelfProjection
 from headwise.blocks.mixers.linear import LinearAttention
@@ -33,7 +34,6 @@ from headwise.blocks.residual import (
     SandwichNorm,
 )
 from headwise.blocks.stack import Embedding, Stack, TaskTypes, TokenTypes
-from headwise.blocks.step import EmbeddingStep, FunctionStep, PositionStep, inline
 from headwise.blocks.stream import Context, LayerStep, Stream, run_module
 from headwise.errors import UserError
 from headwise.models.transformer import TransformerConfig
@@ -68,7 +68,7 @@ SOURCE = torch.tensor([[5, 6, 7, 2], [8, 2, 0, 0], [9, 9, 2, 0]])
 @pytest.mark.parametrize("beams", [1, 2])
 @pytest.mark.parametrize("settings", SHORT + WHOLE, ids=str)
 @torch.no_grad()
-def test_step_forms_equal_modules_and_may_take_turns(settings, beams):
+def test_decode_steps_equal_modules_and_may_take_turns(settings, beams):
     model = build_model(settings)
     stepped, turns = model.start(SOURCE, beams), model.start(SOURCE, beams)
     tokens = torch.ones(3 * beams, dtype=torch.long)
@@ -89,7 +89,7 @@ def test_step_forms_equal_modules_and_may_take_turns(settings, beams):
 @torch.no_grad()
 def test_sinusoids_go_on_after_the_precomputed_rows():
     embed = build_model({}).decoder.embed
-    step, stored, tokens = embed.stepper(), len(embed.positions.table), torch.tensor([7, 8])
+    step, stored, tokens = embed.build_decode_step(), len(embed.positions.table), torch.tensor([7, 8])
     for position in (stored - 1, stored):
         stream, expected = step(tokens, position, None), embed(tokens[:, None], start=position)
         torch.testing.assert_close(stream.x, expected.x)
@@ -112,7 +112,7 @@ def test_modules_are_called_only_where_a_part_has_no_short_form(settings):
 def test_masks_of_one_step_do_not_outlive_it():
     model = build_model({"positions": "t5"})
     ctx = Context(model.encoder.read(SOURCE), DecodingCache(len(SOURCE)))
-    step, sizes = model.decoder.stepper(ctx), set()
+    step, sizes = model.decoder.build_decode_step(ctx), set()
     for length in range(4):
         step(torch.tensor([1, 1, 1]), length, None)
         sizes.add(len(ctx.shared))
@@ -159,7 +159,7 @@ LAYERS = {
     "layer scale": lambda: PreNorm(build_parts(), NORM, lambda: LayerScaleAdd(WIDTH, 0.5)),
     "admin": lambda: Admin(build_parts(), NORM),
     "stack": lambda: Stack(
-        [PostNorm(build_parts(), NORM), PreNorm(build_parts(), NORM)], LayerNorm(WIDTH), order=(0, 1, 0)
+        [PostNorm(build_parts(), NORM), PreNorm(build_parts(), NORM)], LayerNorm(WIDTH), layer_numbers=(0, 1, 0)
     ),
 }
 
@@ -167,7 +167,7 @@ LAYERS = {
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("name", LAYERS)
 @torch.no_grad()
-def test_a_step_form_is_its_module_on_one_token(name, beams):
+def test_a_decode_step_is_its_module_on_one_token(name, beams):
     torch.manual_seed(2)
     module = LAYERS[name]().double().eval()
     for parameter in module.parameters():
@@ -176,7 +176,7 @@ def test_a_step_form_is_its_module_on_one_token(name, beams):
     memory = {"encoder": Stream.of(torch.randn(2, 4, WIDTH, dtype=torch.float64), keep)}
     short, whole = (
         make(Context(memory, DecodingCache(2 * beams, beams)))
-        for make in (module.stepper, lambda ctx: run_module(module, ctx))
+        for make in (module.build_decode_step, lambda ctx: run_module(module, ctx))
     )
     for position in range(5):
         x, pos = torch.randn(2 * beams, WIDTH, dtype=torch.float64), torch.tensor([position])
@@ -201,7 +201,7 @@ def test_a_step_form_is_its_module_on_one_token(name, beams):
 @torch.no_grad()
 def test_an_inlined_module_is_the_same_function(module):
     x = torch.randn(3, WIDTH)
-    torch.testing.assert_close(inline(module.eval())(x), module(x))
+    torch.testing.assert_close(to_function(module.eval())(x), module(x))
 
 
 EMBEDDINGS = {
@@ -212,22 +212,24 @@ EMBEDDINGS = {
         nn.Embedding(20, WIDTH), NoPositions(), 3.0, types=TokenTypes(WIDTH), tasks=TaskTypes(WIDTH, 3)
     ),
     "wider": lambda: Embedding(
-        nn.Embedding(20, WIDTH), LearnedPositions(WIDTH, 9), norm=LayerNorm(WIDTH), widen=nn.Linear(WIDTH, 24)
+        nn.Embedding(20, WIDTH), LearnedPositions(WIDTH, 9), norm=LayerNorm(WIDTH), projection=nn.Linear(WIDTH, 24)
     ),
     "longest vectors": lambda: Embedding(nn.Embedding(20, WIDTH, max_norm=1.0), NoPositions()),
 }
 
 
-@pytest.mark.parametrize("gaps", [None, torch.tensor([[0], [3], [1]])], ids=["one length", "different lengths"])
+@pytest.mark.parametrize(
+    "padding_lengths", [None, torch.tensor([[0], [3], [1]])], ids=["one length", "different lengths"]
+)
 @pytest.mark.parametrize("name", EMBEDDINGS)
 @torch.no_grad()
-def test_the_step_form_of_an_embedding(name, gaps):
+def test_the_decode_step_of_an_embedding(name, padding_lengths):
     torch.manual_seed(2)
     embed = EMBEDDINGS[name]().eval()
-    step, whole = embed.stepper(), EmbeddingStep.stepper(embed)
+    step, whole = embed.build_decode_step(), EmbeddingStep.build_decode_step(embed)
     for length in range(3, 9):
         tokens = torch.randint(0, 20, (3,))
-        stream, expected = step(tokens, length, gaps), whole(tokens, length, gaps)
+        stream, expected = step(tokens, length, padding_lengths), whole(tokens, length, padding_lengths)
         torch.testing.assert_close(stream.x, expected.x)
         assert torch.equal(stream.pos, expected.pos)
 
@@ -235,7 +237,7 @@ def test_the_step_form_of_an_embedding(name, gaps):
 def test_a_step_after_the_last_learned_position_is_refused():
     embed = EMBEDDINGS["learned"]().eval()
     with pytest.raises(UserError, match="a sequence of 10 tokens does not fit the learned table of 9"):
-        embed.stepper()(torch.tensor([4, 5]), 9, None)
+        embed.build_decode_step()(torch.tensor([4, 5]), 9, None)
 
 
 class NegatedNorm(LayerNorm):
@@ -249,7 +251,7 @@ class DoubledAttention(Attention):
 
 
 class NamedAttention(Attention):
-    """Changes nothing that a step form stands for."""
+    """Changes nothing that a decode step stands for."""
 
     kind = "named"
 
@@ -322,7 +324,7 @@ SUBCLASSES = {
     "hook that is called": (lambda: MixedHook(build_parts(), NORM), PreNorm),
     "split": (lambda: build_attention(qkv=SwappedProjection(WIDTH, HEADS, HEAD)), Attention),
     "split of shared keys": (lambda: build_attention(qkv=TiedGrouped(WIDTH, HEADS, HEAD)), Attention),
-    "what the step form calls": (lambda: Squared(WIDTH, 24), FeedForward),
+    "what the decode step calls": (lambda: Squared(WIDTH, 24), FeedForward),
     "stack": (lambda: Reversed([PostNorm(build_parts(), NORM), PreNorm(build_parts(), NORM)]), LayerStep),
     "mask": (lambda: build_attention(OnlyOld()), Attention),
 }
@@ -330,23 +332,26 @@ SUBCLASSES = {
 
 @pytest.mark.parametrize("name", SUBCLASSES)
 @torch.no_grad()
-def test_a_subclass_inherits_no_step_form_of_what_it_overrides(name, monkeypatch):
+def test_a_subclass_inherits_no_decode_step_of_what_it_overrides(name, monkeypatch):
     make, owner = SUBCLASSES[name]
     if owner is not None:
-        assert make().stepper.__func__ is owner.stepper
+        assert make().build_decode_step.__func__ is owner.build_decode_step
     monkeypatch.setitem(LAYERS, name, make)
-    test_a_step_form_is_its_module_on_one_token.__wrapped__(name, 1)
+    test_a_decode_step_is_its_module_on_one_token.__wrapped__(name, 1)
 
 
 def test_each_kind_of_module_falls_back_to_its_own_generic_form():
-    assert NegatedNorm.stepper is FunctionStep.stepper
-    assert SwappedProjection.stepper is TiedGrouped.stepper is QKVProjection.stepper
-    assert AxialPositions.stepper is PositionStep.stepper
-    assert LayerScaleAdd.stepper is FunctionStep.stepper and Admin.stepper is LayerStep.stepper
-    own = type("Own", (NegatedNorm,), {"stepper": lambda self: torch.neg})
-    assert own(WIDTH).stepper() is torch.neg
-    assert type("Further", (own,), {})(WIDTH).stepper() is torch.neg
-    assert type("Changed", (own,), {"forward": LayerNorm.forward}).stepper is FunctionStep.stepper
+    assert NegatedNorm.build_decode_step is FunctionStep.build_decode_step
+    assert SwappedProjection.build_decode_step is TiedGrouped.build_decode_step is QKVProjection.build_decode_step
+    assert AxialPositions.build_decode_step is PositionStep.build_decode_step
+    assert (
+        LayerScaleAdd.build_decode_step is FunctionStep.build_decode_step
+        and Admin.build_decode_step is LayerStep.build_decode_step
+    )
+    own = type("Own", (NegatedNorm,), {"build_decode_step": lambda self: torch.neg})
+    assert own(WIDTH).build_decode_step() is torch.neg
+    assert type("Further", (own,), {})(WIDTH).build_decode_step() is torch.neg
+    assert type("Changed", (own,), {"forward": LayerNorm.forward}).build_decode_step is FunctionStep.build_decode_step
 
 
 def test_a_subclass_does_not_inherit_declarations_about_another_mask():

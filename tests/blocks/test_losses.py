@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.heads import ChunkedLoss, VocabularyHead
+from headwise.blocks.heads import VocabularyHead
+from headwise.blocks.losses import ChunkedCrossEntropy
 
 close = torch.testing.assert_close
 PAD = 0
@@ -22,10 +23,10 @@ def make_inputs(bias: bool = True, tokens: int = 11) -> tuple[Tensor, Tensor, Te
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
 @pytest.mark.parametrize("rows", [1, 4, 100])
 def test_equals_torch_with_its_gradients(rows: int, bias: bool, label_smoothing: float) -> None:
-    """I7: (1 - e) on the label and e / V everywhere, as F.cross_entropy spreads it."""
+    """(1 - e) on the label and e / V everywhere, as F.cross_entropy spreads it."""
     x, weight, shift, labels = make_inputs(bias)
     inputs = [tensor for tensor in (x, weight, shift) if tensor is not None]
-    total, nll = ChunkedLoss.apply(x, weight, shift, labels, PAD, label_smoothing, rows)
+    total, nll = ChunkedCrossEntropy.apply(x, weight, shift, labels, PAD, label_smoothing, rows)
     logits = F.linear(x, weight, shift)
     expected = F.cross_entropy(logits, labels, ignore_index=PAD, reduction="sum", label_smoothing=label_smoothing)
     close(total, expected)
@@ -40,7 +41,7 @@ def test_gradients_are_finite_differences(label_smoothing: float) -> None:
     step = 1e-6
 
     def compute_total() -> Tensor:
-        return ChunkedLoss.apply(*inputs, labels, PAD, label_smoothing, 2)[0]
+        return ChunkedCrossEntropy.apply(*inputs, labels, PAD, label_smoothing, 2)[0]
 
     for tensor, gradient in zip(inputs, torch.autograd.grad(compute_total(), inputs), strict=True):
         values, expected = tensor.detach().view(-1), torch.empty(tensor.numel(), dtype=torch.float64)
@@ -57,7 +58,7 @@ def test_gradients_are_finite_differences(label_smoothing: float) -> None:
 def test_a_second_backward_is_refused_rather_than_wrong() -> None:
     """The gradients are scaled where they lie."""
     x, weight, shift, labels = make_inputs()
-    total, _ = ChunkedLoss.apply(x, weight, shift, labels, PAD, 0.0, 4)
+    total, _ = ChunkedCrossEntropy.apply(x, weight, shift, labels, PAD, 0.0, 4)
     (3 * total).backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         (3 * total).backward()
@@ -68,14 +69,14 @@ def test_gradients_of_one_input_alone(wanted: int) -> None:
     x, weight, shift, labels = make_inputs()
     inputs = [tensor.detach() for tensor in (x, weight, shift)]
     inputs[wanted].requires_grad_()
-    total, _ = ChunkedLoss.apply(*inputs, labels, PAD, 0.1, 4)
+    total, _ = ChunkedCrossEntropy.apply(*inputs, labels, PAD, 0.1, 4)
     expected = F.cross_entropy(F.linear(*inputs), labels, ignore_index=PAD, reduction="sum", label_smoothing=0.1)
     close(torch.autograd.grad(total, inputs[wanted]), torch.autograd.grad(expected, inputs[wanted]))
 
 
 def test_second_derivatives_are_refused_rather_than_wrong() -> None:
     x, weight, shift, labels = make_inputs()
-    total, _ = ChunkedLoss.apply(x, weight, shift, labels, PAD, 0.0, 4)
+    total, _ = ChunkedCrossEntropy.apply(x, weight, shift, labels, PAD, 0.0, 4)
     (gradient,) = torch.autograd.grad(total.square(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.sum().backward()
@@ -99,7 +100,7 @@ def test_losses_of_parts_add_up_to_the_loss_of_the_batch() -> None:
 def test_no_gradient_is_computed_without_grad_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     head, x, labels = VocabularyHead(6, 9, bias=True), torch.randn(2, 3, 6), torch.randint(0, 9, (2, 3))
     expected = head.loss(x, labels, 0.1).total.detach()
-    monkeypatch.setattr("headwise.blocks.heads.compute_logit_grad_", None)
+    monkeypatch.setattr("headwise.blocks.losses.compute_logit_grad_", None)
     with torch.no_grad():
         close(head.loss(x, labels, 0.1).total, expected)
 
