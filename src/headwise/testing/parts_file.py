@@ -7,6 +7,7 @@ each of their tasks, tasks by a training of some steps on made-up data.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from headwise import catalog
-from headwise.blocks.tables import PARTS
 from headwise.config.base import Config
 from headwise.config.plugins import list_configs, read_parts_file, use_parts
 from headwise.errors import UserError, nearest
@@ -84,9 +84,7 @@ def judge_mixer(config: Any) -> Iterator[Verdict]:
 
 
 def _build_part(config: Any, causal: bool) -> Any:
-    return PARTS.parse(config).build(
-        BuildContext(SMALL_CONTEXT.width, SMALL_CONTEXT.heads, SMALL_CONTEXT.hidden, causal=causal)
-    )  # type: ignore[attr-defined]
+    return config.build(replace(SMALL_CONTEXT, causal=causal, shared={}))
 
 
 def _can_build(config: Any, causal: bool) -> bool:
