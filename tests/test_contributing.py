@@ -13,8 +13,9 @@ import torch
 import headwise
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.stream import Context, Stream
+from headwise.blocks.tables import PARTS
 from headwise.catalog import MODELS
-from headwise.config.plugins import use_parts
+from headwise.config.plugins import forget_parts, list_parts_files, use_parts
 from headwise.data.collate import PairBatch
 from headwise.experiment.config import Experiment
 from headwise.tasks.tables import TASKS
@@ -100,6 +101,10 @@ def test_the_loss_of_the_task_is_binary_cross_entropy() -> None:
 
 @pytest.mark.parametrize("file", TESTS)
 def test_the_tests_that_it_shows_pass(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for parts in list_parts_files():  # the tests import the same files as modules
+        forget_parts(parts)
+    for table in (PARTS, TASKS):
+        monkeypatch.setattr(table, "loaded", dict(table.loaded))
     monkeypatch.syspath_prepend(tmp_path)
     namespace: dict[str, Any] = {}
     exec(compile(TESTS[file], file, "exec"), namespace)
