@@ -47,8 +47,10 @@ def judge_task(config: TaskConfig) -> Iterator[Verdict]:
     yield Verdict(kind, "declaration", problem)
     if problem:
         return
-    if config.reads != "texts" or config.shape not in MODELS:
-        yield Verdict(kind, "training", "", f"not checked: there is no made-up data for {config.reads}, {config.shape}")
+    if config.reads != "texts" or config.model_task not in MODELS:
+        yield Verdict(
+            kind, "training", "", f"not checked: there is no made-up data for {config.reads}, {config.model_task}"
+        )
         return
     with TemporaryDirectory() as folder:
         trained: list[Any] = []
@@ -100,4 +102,4 @@ def build_experiment(config: TaskConfig, folder: Path) -> Any:
     schedule = {"kind": "cosine", "lr": 0.003, "warmup": 5}
     train = {"steps": STEPS, "batch_size": 32, "threads": 1, "log_every": 10, "schedule": schedule}
     tables = {"task": config.model_dump(mode="json"), "data": data, "tokeniser": "words"}
-    return parse_experiment({**tables, "model": {"kind": MODELS[config.shape], "dropout": 0.0}, "train": train})
+    return parse_experiment({**tables, "model": {"kind": MODELS[config.model_task], "dropout": 0.0}, "train": train})
