@@ -48,9 +48,7 @@ def judge_task(config: TaskConfig) -> Iterator[Verdict]:
     if problem:
         return
     if config.reads != "texts" or config.model_task not in MODELS:
-        yield Verdict(
-            kind, "training", "", f"not checked: no made-up data for {config.reads}, {config.model_task}"
-        )
+        yield Verdict(kind, "training", "", f"not checked: no made-up data for {config.reads}, {config.model_task}")
         return
     with TemporaryDirectory() as folder:
         trained: list[Any] = []
