@@ -8,6 +8,8 @@ import pytest
 import torch
 from playwright.sync_api import Page, sync_playwright
 
+from headwise.config.plugins import forget_parts, list_parts_files, set_trust
+
 OPTIONS = (
     "--no-sandbox --headless=new --disable-gpu --disable-background-networking --no-first-run "
     "--disable-component-update --disable-sync"
@@ -22,6 +24,15 @@ def quiet() -> Iterator[None]:
     torch.manual_seed(int(os.environ.get("HEADWISE_TEST_SEED", "0")))
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def no_parts_of_other_tests() -> Iterator[None]:
+    """A process imports the parts files of one user; a test leaves none to the next."""
+    yield
+    for parts in list_parts_files():
+        forget_parts(parts)
+    set_trust(False)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,9 @@ import torch
 import headwise
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.stream import Context, Stream
-from headwise.blocks.tables import PARTS, SCORE_MODS
+from headwise.blocks.tables import PARTS
 from headwise.catalog import MODELS
+from headwise.config.plugins import forget_parts, list_parts_files, use_parts
 from headwise.data.collate import PairBatch
 from headwise.experiment.config import Experiment
 from headwise.tasks.tables import TASKS
@@ -25,7 +25,6 @@ from headwise.text.vocabulary import Characters
 from headwise.train.config import OPTIMIZERS
 from headwise.train.schedules import SCHEDULES
 from headwise.train.state import LossState
-from headwise.utils.plugins import add_parts
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -36,16 +35,11 @@ COMMANDS = re.findall(r"--with (\S+) --set (.+)", GUIDE)
 
 
 @pytest.fixture(autouse=True)
-def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Add every example as `--with` does, and leave the tables as they were."""
-    for table in (PARTS, SCORE_MODS, SCHEDULES, OPTIMIZERS, TASKS):
-        monkeypatch.setattr(table, "loaded", dict(table.loaded))
+def added(tmp_path: Path) -> None:
+    """Add every example as `--with` does."""
     for name, text in EXAMPLES.items():
         (tmp_path / name).write_text(text)
-    add_parts([tmp_path / name for name in EXAMPLES])
-    yield
-    for name in [name for name in sys.modules if name.startswith("headwise_user_")]:
-        del sys.modules[name]
+    use_parts(*(tmp_path / name for name in EXAMPLES))
 
 
 def build(**settings: Any) -> Any:
@@ -107,6 +101,10 @@ def test_the_loss_of_the_task_is_binary_cross_entropy() -> None:
 
 @pytest.mark.parametrize("file", TESTS)
 def test_the_tests_that_it_shows_pass(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for parts in list_parts_files():  # the tests import the same files as modules
+        forget_parts(parts)
+    for table in (PARTS, TASKS):
+        monkeypatch.setattr(table, "loaded", dict(table.loaded))
     monkeypatch.syspath_prepend(tmp_path)
     namespace: dict[str, Any] = {}
     exec(compile(TESTS[file], file, "exec"), namespace)

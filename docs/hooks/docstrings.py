@@ -7,12 +7,14 @@ HTML, `[a][b]` as a link and `2*a*b` as emphasis; here doctests become code bloc
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
-from griffe import Docstring, Extension, Object
+from griffe import Attribute, Docstring, Extension, Object
 
 _CODE_SPAN = re.compile(r"(`[^`]+`)")
 _MARKUP = re.compile(r"([\[\]<*]|__)")
+_COMMENT = re.compile(r"  # (?!type: |noqa|fmt: )(.*)$")
 _LIST_ITEM = re.compile(r"(\s*[*-] )(.*)", flags=re.S)
 
 
@@ -59,10 +61,30 @@ def _escaped(match: re.Match[str]) -> str:
     return {"<": "&lt;", "__": r"\_\_"}.get(match[0], "\\" + match[0])
 
 
+def find_comment(attribute: Attribute) -> str:
+    """The comment beside a field of a class, or the comment above it: what a docstring would say."""
+    if attribute.lineno is None or not isinstance(attribute.filepath, Path):
+        return ""
+    lines = attribute.lines_collection[attribute.filepath]
+    last = attribute.endlineno or attribute.lineno
+    beside = _COMMENT.search(lines[last - 1])
+    if beside:
+        return beside[1]
+    above: list[str] = []
+    for line in reversed(lines[: attribute.lineno - 1]):
+        if not (text := line.strip()).startswith("#"):
+            break
+        above.insert(0, text.lstrip("# "))
+    return " ".join(above)
+
+
 class MarkdownDocstrings(Extension):
-    """Rewrites each docstring when griffe has read its object."""
+    """Rewrites each docstring when griffe has read its object; a field without one has its comment."""
 
     def on_object(self, *, obj: Object, **kwargs: Any) -> None:
+        if isinstance(obj, Attribute) and obj.docstring is None and obj.parent is not None and obj.parent.is_class:
+            comment = find_comment(obj)
+            obj.docstring = Docstring(comment, lineno=obj.lineno, parent=obj) if comment else None
         if obj.docstring is not None:
             obj.docstring = Docstring(
                 to_markdown(obj.docstring.value), lineno=obj.docstring.lineno, endlineno=obj.docstring.endlineno,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headwise.autofit.fit import fit
     from headwise.blocks.record import record
+    from headwise.config.plugins import use_parts
     from headwise.errors import UserError
     from headwise.experiment.convert import from_hf, to_hf
     from headwise.experiment.load import load
@@ -39,9 +40,11 @@ _HOMES = {
     "swap": "headwise.tuning.swap",
     "to_hf": "headwise.experiment.convert",
     "train_experiment": "headwise.experiment.run",
+    "use_parts": "headwise.config.plugins",
 }
 __all__ = [
     "UserError", "build", "fit", "from_hf", "load", "record", "resume", "swap", "to_hf", "train_experiment",
+    "use_parts",
 ]  # fmt: skip
 
 

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module, resources
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from headwise.config.base import Config, Table, merge, slot
+from headwise.config.plugins import load_entry_points
 from headwise.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -77,6 +78,10 @@ HOMES = {  # in the order of years
 }
 
 
+# a model of the user's own in the catalogue: its family, its one size, and the vocabulary for which it is counted
+OWN_FAMILY, OWN_SIZE, OWN_VOCAB = "own", "base", 8000
+
+
 @dataclass(frozen=True)
 class SizeInfo:
     """One size of an architecture: the vocabulary it was published with, its exact parameter count, the paper's."""
@@ -134,12 +139,22 @@ def resolve(name: str) -> tuple[str, str]:
     for info in index.values():
         if name.startswith(f"{info.name}-") and (size := name.removeprefix(f"{info.name}-")) in info.sizes:
             return info.name, size
+    own = next((kind for kind in list_own_models() if name in (kind, f"{kind}-{OWN_SIZE}")), "")
+    if own:
+        return own, OWN_SIZE
     raise UserError(f"there is no model '{name}'; {suggest(name)}")
+
+
+def list_own_models() -> dict[str, type[ModelConfig]]:
+    """The models of the user's own, by kind."""
+    load_entry_points()
+    own = {kind: config for kind, config in MODELS.loaded.items() if kind not in HOMES and kind not in MODELS.homes}
+    return cast("dict[str, type[ModelConfig]]", own)
 
 
 def suggest(name: str) -> str:
     """The end of an error sentence: the nearest names, sizes included, or all architectures."""
-    near = nearest(name, [*HOMES, *names()])
+    near = nearest(name, [*HOMES, *names(), *list_own_models()])
     return near if near.startswith("did") else nearest(name, HOMES)
 
 
@@ -153,6 +168,8 @@ class Catalog(Mapping[str, "Entry"]):
     """Catalogue entries by name; the file of a model is imported when its entry is looked up."""
 
     def __getitem__(self, name: str) -> Entry:
+        if name not in HOMES and (config := list_own_models().get(name)) is not None:
+            return make_own_entry(name, config)
         module, _, attribute = HOMES[name].partition(":")
         entry: Entry = getattr(import_module(module), attribute)
         return entry
@@ -165,6 +182,13 @@ class Catalog(Mapping[str, "Entry"]):
 
 
 CATALOG = Catalog()
+
+
+def make_own_entry(name: str, config: type[ModelConfig]) -> Entry:
+    """The entry of a user's own model: one size, with the defaults of its config."""
+    make_entry: type[Entry] = import_module("headwise.models.entry").Entry
+    summary = (config.__doc__ or name).strip().splitlines()[0]
+    return make_entry(name, summary, 0, OWN_FAMILY, config, {OWN_SIZE: {}}, OWN_VOCAB)
 
 
 class ModelTable(Table):
@@ -191,6 +215,11 @@ class ModelTable(Table):
 
     def suggest(self, name: str) -> str:
         return suggest(name)
+
+    def is_taken(self, kind: str, cls: type[Config] | None = None) -> bool:
+        if kind in HOMES:
+            return cls is None or CATALOG[kind].config is not cls
+        return kind in names() or super().is_taken(kind, cls)
 
     def __contains__(self, name: str) -> bool:
         return name in HOMES or name in names() or super().__contains__(name)

@@ -98,7 +98,7 @@ def test_a_changed_arm_runs_alone_and_a_failing_one_stops_nobody(result, config,
 def test_two_at_once_one_killed_and_resumed_end_as_one_after_the_other(result, config, tmp_path):
     careful = config.replace(changes={"train": {"checkpoint_every": 4}}).select(seeds=[1])
     post, pre = build_cells(careful, tmp_path)
-    pool = WorkerPool(2, [], Silent())
+    pool = WorkerPool(2, Silent())
 
     def kill(name, message):
         """Kill the second cell's process as soon as it has a checkpoint."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +17,21 @@ from headwise.blocks.stream import Context, Part, Properties, Stream
 from headwise.blocks.tables import PARTS
 from headwise.catalog import MODELS
 from headwise.config.base import Config
+from headwise.config.plugins import use_parts
 from headwise.tasks.language_model import LanguageModelConfig, LanguageModelTask
 from headwise.testing import check_model, check_part, perturb_parameters
 from headwise.testing.generative import check_overfit, check_round_trip
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
-from headwise.utils.plugins import add_parts
 
 FILE = Path(__file__).with_name("moving_average.py")
 
 
 @pytest.fixture(autouse=True)
-def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Add the user's file as `--with` does, and leave the table of parts as it was."""
     monkeypatch.setattr(PARTS, "loaded", dict(PARTS.loaded))
-    add_parts([FILE])
-    yield
-    del sys.modules[next(name for name in sys.modules if name.startswith("headwise_user_moving_average"))]
+    use_parts(FILE)
 
 
 def build_hybrid(width: int = 8, **settings: Any) -> Any:
@@ -92,7 +88,7 @@ def test_a_part_without_build_says_so() -> None:
         kind: str = "unfinished"
 
     PARTS.add(Unfinished)
-    with pytest.raises(TypeError, match="Unfinished has no build method"):
+    with pytest.raises(UserError, match="unfinished: Unfinished has no build method; write one that returns the part"):
         headwise.build("transformer-tiny", vocab=11, encoder={"layers": [["unfinished"]]})
 
 
@@ -250,12 +246,12 @@ def test_the_example_for_contributors_does_what_it_declares(tmp_path: Path) -> N
     page = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text("utf-8")
     code, *_ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (tmp_path / "fading_mean.py").write_text(code)
-    add_parts([tmp_path / "fading_mean.py"])
+    use_parts(tmp_path / "fading_mean.py")
     check_part(PARTS.parse("fading_mean"))
     (tmp_path / "claims.py").write_text(
         code.replace("fading_mean", "claims").replace("steppable=self.causal", "steppable=self.causal, packing=True")
     )
-    add_parts([tmp_path / "claims.py"])
+    use_parts(tmp_path / "claims.py")
     message = re.search(r"FadingMean in an encoder: packing .* gradient of 0\.\d", page)
     assert message
     with pytest.raises(AssertionError, match=re.escape(message[0])):
@@ -263,7 +259,7 @@ def test_the_example_for_contributors_does_what_it_declares(tmp_path: Path) -> N
     (tmp_path / "one_way.py").write_text(
         code.replace("fading_mean", "one_way").replace("self.fade, build_ctx.causal", "self.fade, True")
     )
-    add_parts([tmp_path / "one_way.py"])
+    use_parts(tmp_path / "one_way.py")
     message = re.search(r"FadingMean in an encoder: it is causal, but .*", page)
     assert message
     with pytest.raises(AssertionError, match=re.escape(message[0])):

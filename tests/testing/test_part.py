@@ -201,3 +201,28 @@ def test_a_part_that_is_not_steppable_has_no_decoding_state_to_check() -> None:
 def test_pytest_is_not_needed() -> None:
     code = "import sys, headwise.testing; assert 'pytest' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class FFTConvolution(Part):
+    """A long causal convolution by FFT, as in S4 (Gu et al. 2022): what it does not read leaves rounding."""
+
+    def __init__(self, padded: bool = True):
+        super().__init__()
+        self.padded = padded
+
+    @property
+    def properties(self) -> Properties:
+        return Properties(causal=True)
+
+    def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        length = stream.x.shape[1]
+        size = 2 * length if self.padded else length  # without padding the kernel wraps around to later tokens
+        kernel = 0.5 ** torch.arange(length, dtype=stream.x.dtype)
+        spectrum = torch.fft.rfft(stream.x, size, dim=1) * torch.fft.rfft(kernel, size).unsqueeze(-1)
+        return torch.fft.irfft(spectrum, size, dim=1)[:, :length]
+
+
+def test_a_convolution_by_fft_is_causal_to_rounding() -> None:
+    check_part(FFTConvolution())
+    with pytest.raises(AssertionError, match=r"causal is claimed, but outputs before token 1 depend on later tokens"):
+        check_part(FFTConvolution(padded=False))

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any, Literal
 
 from headwise.bench.jobs import EngineJob
+from headwise.config.plugins import list_options
 from headwise.errors import UserError, nearest
 
 Log = Callable[[str], None]
@@ -66,7 +67,7 @@ class Worker:
         self.engine = job.engine
         threads = {"OMP_NUM_THREADS": str(job.threads), "HF_HUB_OFFLINE": "1"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "headwise.bench.worker", what, job.model_dump_json()],
+            [sys.executable, "-m", "headwise.bench.worker", what, job.model_dump_json(), *list_options()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""The process of one engine: `python -m headwise.bench.worker WHAT JOB`.
+"""The process of one engine: `python -m headwise.bench.worker WHAT JOB [--with PARTS.py]`.
 
 It prepares the benchmark, reports that it is ready, and then times one repeat for every line of stdin, which holds the
 repeat's arguments as JSON. Responses are lines of JSON.
@@ -18,9 +18,11 @@ from headwise.errors import UserError
 from headwise.utils.extras import describe_missing
 
 
-def main(what: str, text: str) -> None:
+def main(what: str, text: str, *options: str) -> None:
     from headwise.bench.jobs import JOBS
+    from headwise.config.plugins import take_options
 
+    take_options(options)  # before the job is read, which may name the parts
     job: Any = JOBS[what].model_validate_json(text)
 
     import torch

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from headwise.blocks.decode_step import Function, FunctionStep
-from headwise.config.base import Config
+from headwise.config.base import Config, describe_config
+from headwise.errors import UserError
 
 
 class ScalableNorm(nn.Module, FunctionStep):
@@ -47,7 +48,13 @@ class NormConfig(Config):
     eps: float
 
     def build(self, width: int) -> nn.Module:
-        raise TypeError(f"{type(self).__name__} has no build method")
+        raise UserError(f"{self.kind}: {type(self).__name__} has no build method; write one that returns the norm")
+
+    def check_built(self, built: Any, *arguments: Any) -> Any:
+        from headwise.blocks.interface import check_norm
+
+        check_norm(super().check_built(built), arguments[0], describe_config(self))
+        return built
 
 
 class LayerNormConfig(NormConfig):

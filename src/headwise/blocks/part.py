@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from torch import nn
 
-from headwise.config.base import Config
+from headwise.config.base import Config, describe_config
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -33,17 +33,17 @@ class BuildContext:
     call.
     """
 
-    width: int
+    width: int  # of the token vectors
     heads: int
-    hidden: int
+    hidden: int  # width of the feed-forward network
     head_width: int = 0  # 0: the width divided among the heads
     key_value_heads: int = 0  # 0: as many as query heads
     activation: Activation = "relu"
-    causal: bool = False
+    causal: bool = False  # in a decoder, where no token may attend to a later one
     memory_width: int = 0  # 0: there is no memory to attend to
     dropout: float = 0.0
-    attention_dropout: float = 0.0
-    hidden_dropout: float = 0.0
+    attention_dropout: float = 0.0  # on the attention weights
+    hidden_dropout: float = 0.0  # inside the feed-forward network
     attention_bias: bool = True
     mlp_bias: bool = True
     build_score_mods: ScoreModBuilder = build_no_score_mods  # of the stack's positions, for each self-attention
@@ -67,4 +67,12 @@ class PartConfig(Config):
     kind: str
 
     def build(self, build_ctx: BuildContext) -> nn.Module:
-        raise TypeError(f"{type(self).__name__} has no build method")
+        raise UserError(f"{self.kind}: {type(self).__name__} has no build method; write one that returns the part")
+
+    def check_built(self, built: Any, *arguments: Any) -> Any:
+        from headwise.blocks.interface import check_part_interface, check_part_shape
+
+        where, (build_ctx, *_) = describe_config(self), arguments
+        part = check_part_interface(super().check_built(built), where)
+        build_ctx.build_once(("shape of", self), lambda: check_part_shape(part, build_ctx, where))
+        return part

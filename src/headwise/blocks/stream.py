@@ -162,11 +162,11 @@ SIDE: ContextVar[SideOutputs] = ContextVar("side", default=NO_SIDE)
 class Context:
     """The state of one forward call: memory for cross-attention, KV cache, collectors, and the path in the model."""
 
-    memory: Mapping[str, Stream] = field(default_factory=dict)
-    cache: Cache = NO_CACHE
-    side: SideOutputs = field(default_factory=SIDE.get)
-    record: Recorder = field(default_factory=RECORDER.get)
-    path: LayerPath = ()
+    memory: Mapping[str, Stream] = field(default_factory=dict)  # that cross-attention reads: "encoder" -> its outputs
+    cache: Cache = NO_CACHE  # keys, values and states of earlier decoding steps
+    side: SideOutputs = field(default_factory=SIDE.get)  # takes losses and other values beside the outputs
+    record: Recorder = field(default_factory=RECORDER.get)  # observes and edits attention
+    path: LayerPath = ()  # of the part in the model, under which it stores in the cache
     shared: dict[Hashable, Any] = field(default_factory=dict)  # tensors that layers of one call share, such as masks
     # number of outputs that are read, from the first on; the others may be left out. None: all are read
     outputs_needed: int | None = None

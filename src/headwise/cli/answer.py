@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headwise.cli.common import Checkpoint, Device, Json, Threads, With, load_model
+from headwise.cli.common import Checkpoint, Device, Json, Threads, load_model
 from headwise.errors import UserError
 
 
@@ -20,7 +20,6 @@ def answer(
     device: Device = "auto",
     threads: Threads = 0,
     json_: Json = False,
-    with_: With = None,
 ) -> None:
     """Answer questions with a span of a text, with a run trained for question answering.
 
@@ -42,6 +41,6 @@ def answer(
         context = " ".join(text.read_text(encoding="utf-8").split())
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"--text {text}: cannot be read ({error})") from None
-    loaded = load_model(run, checkpoint, device, threads, with_)
+    loaded = load_model(run, checkpoint, device, threads)
     for question, span in zip(questions, loaded.answer([(q, context) for q in questions]), strict=True):
         print(json.dumps({"question": question, "answer": span}, ensure_ascii=False) if json_ else span)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Changes, With, say
+from headwise.cli.common import Changes, say
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ def augment(
     count: Annotated[int, Parameter(validator=validators.Number(gte=1), help="Number of images.")] = 8,
     seed: Annotated[int, Parameter(help="Random seed.")] = 1,
     changes: Changes = None,
-    with_: With = None,
 ) -> None:
     """Draw examples of augmented images: a row for each augmentation, and one for all of them in sequence.
 
@@ -38,10 +37,8 @@ def augment(
         headwise augment '{kind="crop", area=[0.3, 1]}' erase --data photos/ --count 5
     """
     from headwise.inspect.files import check_ending, save
-    from headwise.utils.plugins import add_parts
 
     check_ending(out, ".png", ".svg")
-    add_parts(with_ or ())
     source, augmentations, title = select(what, data, changes or ())
     from headwise.inspect.augment_sheet import draw_contact_sheet, select_by_label
     from headwise.vision.corpora import load_images

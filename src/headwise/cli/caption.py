@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from headwise.cli.common import Beams, Checkpoint, Device, File, Json, Threads, With, load_model, read_chunks
+from headwise.cli.common import Beams, Checkpoint, Device, File, Json, Threads, load_model, read_chunks
 
 
 def caption(
@@ -17,7 +17,6 @@ def caption(
     device: Device = "auto",
     threads: Threads = 0,
     json_: Json = False,
-    with_: With = None,
 ) -> None:
     """Caption images with a run trained for captioning.
 
@@ -35,7 +34,7 @@ def caption(
     images
         Image files.
     """
-    loaded = load_model(run, checkpoint, device, threads, with_)
+    loaded = load_model(run, checkpoint, device, threads)
     loaded.check_task("caption")
     settings = {} if beams is None else {"beams": beams}
     for chunk in read_chunks(images, file):

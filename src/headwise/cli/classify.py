@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from headwise.cli.common import Checkpoint, Device, File, Json, Threads, With, load_model, read_chunks
+from headwise.cli.common import Checkpoint, Device, File, Json, Threads, load_model, read_chunks
 
 
 def classify(
@@ -17,7 +17,6 @@ def classify(
     device: Device = "auto",
     threads: Threads = 0,
     json_: Json = False,
-    with_: With = None,
 ) -> None:
     """Classify texts or images: the most probable label and its probability; for a regression, the value.
 
@@ -39,11 +38,13 @@ def classify(
     texts
         Texts, each in quotes; or image files.
     """
-    loaded = load_model(run, checkpoint, device, threads, with_)
-    kind = loaded.check_task("classify", "classify-images", "regress").kind
-    images = kind == "classify-images"
+    from headwise.tasks.regress import Regress
+
+    loaded = load_model(run, checkpoint, device, threads)
+    task = loaded.check_task("classify", "classify-images", "regress")
+    images = task.config.reads == "images"
     for chunk in read_chunks(texts, file):
-        if kind == "regress":
+        if isinstance(task, Regress):
             for text, value in zip(chunk, loaded.regress(chunk), strict=True):
                 print(json.dumps({"text": text, "value": value}, ensure_ascii=False) if json_ else f"{value:.3f}")
             continue

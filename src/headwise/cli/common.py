@@ -25,7 +25,6 @@ Changes = Annotated[
     list[str] | None,
     Parameter(name="--set", negative="", help="Change a key of the experiment: --set train.steps=1000"),
 ]
-With = Annotated[list[Path] | None, Parameter(name="--with", negative="", help="A Python file with your own parts.")]
 Device = Annotated[str, Parameter(help="cpu, cuda, cuda:1, mps; auto: an accelerator if there is one.")]
 Threads = Annotated[int, Parameter(help="Threads of torch; 0: torch's default.")]
 Int8 = Annotated[bool, Parameter(negative="", help="8-bit weights: faster, nearly the same outputs.")]
@@ -78,14 +77,11 @@ def load_model(
     checkpoint: str = "best",
     device: str = "auto",
     threads: int = 0,
-    parts: Sequence[Path] | None = None,
 ) -> TrainedModel:
     """Load a trained model, or several runs as an ensemble; from now on warnings are printed on stderr."""
     log_to_stderr()
     from headwise.experiment.load import load
-    from headwise.utils.plugins import add_parts
 
-    add_parts(parts or ())
     return load(runs, which=checkpoint, device=set_up_device(device, threads))
 
 

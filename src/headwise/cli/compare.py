@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from headwise.cli.common import Changes, With, log_to_stderr, say
+from headwise.cli.common import Changes, log_to_stderr, say
 
 if TYPE_CHECKING:
     from headwise.compare.config import Suite
@@ -28,7 +28,6 @@ def compare(
     ] = None,
     runs: Annotated[Path, Parameter(help="The folder for the runs of all tables.")] = Path("runs/compare"),
     dry_run: Annotated[bool, Parameter(negative="", help="List the runs and whether they are done.")] = False,
-    with_: With = None,
 ) -> None:
     """Train variants of one experiment over seeds and compare them in one table.
 
@@ -49,9 +48,7 @@ def compare(
     """
     log_to_stderr()
     from headwise.compare.config import Suite
-    from headwise.utils.plugins import add_parts
 
-    add_parts(with_ or ())
     suite = Suite.read(table, set_ or ()).select(arm or (), seeds or ())
     if dry_run:
         _print_states(suite, runs)
@@ -63,7 +60,7 @@ def compare(
         from headwise.inspect.files import check_ending
 
         check_ending(plot, ".svg", ".png")  # before hours of training
-    results = suites.compare_all(suite, runs, jobs=jobs, parts=with_ or ())
+    results = suites.compare_all(suite, runs, jobs=jobs)
     title = suite.title or suite.name
     suites.print_suite(title, results, format_)
     if plot:

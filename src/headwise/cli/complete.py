@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, Device, File, Json, Threads, With, load_model, read_chunks, say
+from headwise.cli.common import Checkpoint, Device, File, Json, Threads, load_model, read_chunks, say
 
 
 def complete(
@@ -21,7 +21,6 @@ def complete(
     device: Device = "auto",
     threads: Threads = 0,
     json_: Json = False,
-    with_: With = None,
 ) -> None:
     """Complete the last word of texts with a language model: the most probable words, with their probabilities.
 
@@ -41,7 +40,7 @@ def complete(
     texts
         Texts, each in quotes.
     """
-    loaded = load_model(run, checkpoint, device, threads, with_)
+    loaded = load_model(run, checkpoint, device, threads)
     loaded.check_task("language-model")
     from headwise.blocks.evaluation import get_device
     from headwise.inference.completion import Completer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, Device, Json, Threads, With, load_model, say
+from headwise.cli.common import Checkpoint, Device, Json, Threads, load_model, say
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ def detect(
     device: Device = "auto",
     threads: Threads = 0,
     json_: Json = False,
-    with_: With = None,
 ) -> None:
     """Detect objects in images: prints label, score, box as x0 y0 x1 y1 in pixels, and file.
 
@@ -54,7 +53,7 @@ def detect(
         check_ending(out, ".svg", ".png")
         if len(images) > 1:
             raise UserError(f"--out: draws one image, not {len(images)}; name one")
-    loaded = load_model(run, checkpoint, device, threads, with_)
+    loaded = load_model(run, checkpoint, device, threads)
     task = loaded.check_task("detect")
     from headwise.inspect.detections import draw_detections
     from headwise.vision.decode import load_upright

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, Device, File, Json, Threads, With, load_model, read_chunks
+from headwise.cli.common import Checkpoint, Device, File, Json, Threads, load_model, read_chunks
 
 
 def detect_replaced(
@@ -23,7 +23,6 @@ def detect_replaced(
     device: Device = "auto",
     threads: Threads = 0,
     json_: Json = False,
-    with_: With = None,
 ) -> None:
     """Mark the words of texts that look replaced, with a run trained for replaced token detection (ELECTRA).
 
@@ -43,7 +42,7 @@ def detect_replaced(
     texts
         Texts, each in quotes.
     """
-    loaded = load_model(run, checkpoint, device, threads, with_)
+    loaded = load_model(run, checkpoint, device, threads)
     task = loaded.check_task("replaced-tokens")
     for chunk in read_chunks(texts, file):
         for text, words in zip(chunk, task.detect_replaced(loaded.model, chunk), strict=True):

@@ -17,7 +17,6 @@ from headwise.cli.common import (
     File,
     Json,
     Threads,
-    With,
     load_model,
     log_to_stderr,
     read_chunks,
@@ -48,7 +47,6 @@ def embed(
     device: Device = "auto",
     threads: Threads = 0,
     json_: Json = False,
-    with_: With = None,
 ) -> None:
     """Word and text embeddings: nearest neighbours, analogies, files.
 
@@ -77,7 +75,7 @@ def embed(
     """
     if action in WORD_ACTIONS:
         return query_words(vectors, action, words, count, json_)
-    loaded = load_model(vectors, checkpoint, device, threads, with_)
+    loaded = load_model(vectors, checkpoint, device, threads)
     encode = TextEncoder(loaded, pool, normalised)
     if action == "similar":
         return print_similar(encode, words, file, count, json_)

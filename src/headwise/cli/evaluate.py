@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from headwise.cli.common import Beams, Checkpoint, Device, Ensemble, Json, LengthPenalty, Threads, With, load_model, say
+from headwise.cli.common import Beams, Checkpoint, Device, Ensemble, Json, LengthPenalty, Threads, load_model, say
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ def evaluate(
     device: Device = "auto",
     threads: Threads = 0,
     json_: Json = False,
-    with_: With = None,
 ) -> None:
     """Evaluate a run, with 95 % confidence intervals (bootstrap over examples).
 
@@ -56,7 +55,7 @@ def evaluate(
         headwise evaluate runs/shakespeare-lstm --data sonnets.txt
         headwise evaluate vit-base-patch16-224 --data photos/
     """
-    loaded = load_model([run, *(and_ or ())], checkpoint, device, threads, with_)
+    loaded = load_model([run, *(and_ or ())], checkpoint, device, threads)
     _check(loaded, outputs, show, confusion, by_length)
     settings: dict[str, Any] = {
         key: value for key, value in (("beams", beams), ("length_penalty", length_penalty)) if value is not None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, Device, Json, Threads, With, load_model, say
+from headwise.cli.common import Checkpoint, Device, Json, Threads, load_model, say
 
 if TYPE_CHECKING:
     from headwise.inspect.exposure import Exposure
@@ -26,7 +26,6 @@ def exposure(
     device: Device = "auto",
     threads: Threads = 0,
     json_: Json = False,
-    with_: With = None,
 ) -> None:
     """Measure exposure bias: the error rate at each output position, after reference tokens (teacher forcing) and after
     the model's own tokens.
@@ -43,7 +42,7 @@ def exposure(
 
     if out:
         check_ending(out, ".svg", ".png")
-    loaded = load_model(run, checkpoint, device, threads, with_)
+    loaded = load_model(run, checkpoint, device, threads)
     from headwise.data.read import read_pairs
     from headwise.inspect.exposure import measure_exposure as measure
     from headwise.inspect.exposure import plot

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, Device, Json, Threads, With, load_model, say
+from headwise.cli.common import Checkpoint, Device, Json, Threads, load_model, say
 
 if TYPE_CHECKING:
     from headwise.inspect.extrapolate import PositionBin
@@ -24,7 +24,6 @@ def extrapolate(
     device: Device = "auto",
     threads: Threads = 0,
     json_: Json = False,
-    with_: With = None,
 ) -> None:
     """Measure length extrapolation: the loss of language models at positions beyond the training context.
 
@@ -51,7 +50,7 @@ def extrapolate(
     found: dict[str, list[PositionBin]] = {}
     contexts = set()
     for run in runs:
-        loaded = load_model(run, checkpoint, device, threads, with_)
+        loaded = load_model(run, checkpoint, device, threads)
         contexts.add(loaded.check_task("language-model").config.context)
         if len(contexts) > 1:
             raise UserError(

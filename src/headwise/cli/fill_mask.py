@@ -10,7 +10,7 @@ from typing import Annotated
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, Device, File, Json, Threads, With, load_model, read_chunks
+from headwise.cli.common import Checkpoint, Device, File, Json, Threads, load_model, read_chunks
 
 
 def fill_mask(
@@ -22,7 +22,6 @@ def fill_mask(
     device: Device = "auto",
     threads: Threads = 0,
     json_: Json = False,
-    with_: With = None,
 ) -> None:
     """Predict masked words: the most probable ones for each [MASK] of texts, with their probabilities.
 
@@ -43,7 +42,7 @@ def fill_mask(
     texts
         Texts with [MASK] in them, each in quotes.
     """
-    loaded = load_model(run, checkpoint, device, threads, with_)
+    loaded = load_model(run, checkpoint, device, threads)
     loaded.check_command("fill-mask")
     separators = chain([""], repeat("\n"))
     for chunk in read_chunks(texts, file):

@@ -21,7 +21,6 @@ from headwise.cli.common import (
     Threads,
     TopK,
     TopP,
-    With,
     load_model,
     read_chunks,
 )
@@ -65,7 +64,6 @@ def generate(
     threads: Threads = 0,
     int8: Int8 = False,
     json_: Json = False,
-    with_: With = None,
 ) -> None:
     """Generate text after prompts with a language model.
 
@@ -93,7 +91,7 @@ def generate(
     """
     from headwise.inference.backends import choose_backend
 
-    loaded = load_model(run, checkpoint, device, threads, with_)
+    loaded = load_model(run, checkpoint, device, threads)
     loaded.check_task("language-model")
     build_prompt = _build_prompt_function(shots, template, count)
     stops = [_unescape(text) for text in stop or ()] or (["\n"] if shots else None)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from headwise.cli.common import Checkpoint, With, log_to_stderr, say
+from headwise.cli.common import Checkpoint, log_to_stderr, say
 
 Check = Annotated[
     bool,
@@ -73,7 +73,6 @@ def export(
     int8: Annotated[bool, Parameter(negative="", help="For CTranslate2: store 8-bit weights.")] = False,
     check: Check = False,
     checkpoint: Checkpoint = "best",
-    with_: With = None,
 ) -> None:
     """Export a run for other programs.
 
@@ -98,9 +97,7 @@ def export(
     from headwise.errors import UserError
     from headwise.experiment.load import load
     from headwise.inference.backends import explain_unsupported_model
-    from headwise.utils.plugins import add_parts
 
-    add_parts(with_ or ())
     loaded = load(run, which=checkpoint)
     if int8 and to != "ctranslate2":
         raise UserError("--int8: is for --to ctranslate2; leave it out")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError, Group
 
 from headwise import __version__
+from headwise.config.plugins import take_options
 from headwise.errors import UserError
 
 # group -> name -> (module and function, line of `headwise --help`, shown without importing the module)
@@ -20,6 +21,8 @@ COMMANDS = {
     "Build and train": {
         "list": ("headwise.cli.models:list_models", "List all models: paper, year, tasks, exact parameter counts."),
         "show": ("headwise.cli.models:show", "Show a model: modules, shapes, parameters, FLOPs and memory."),
+        "new": ("headwise.cli.new:new", "Write a file with a part of your own: a mixer, a norm, a task, a model, ..."),
+        "check": ("headwise.cli.check:check", "Check your own parts: shapes, causality, padding, KV cache, gradients."),
         "train": ("headwise.cli.train:train", "Train an experiment, or resume a run."),
         "augment": ("headwise.cli.augment:augment", "Draw examples of augmented images."),
         "runs": ("headwise.cli.runs:runs", "List, compare and plot runs."),
@@ -59,13 +62,20 @@ COMMANDS = {
 }
 
 
+START = "Start with: headwise demo. Each command has its own --help with examples."
+EVERYWHERE = (
+    "Every command takes --with FILE, a Python file with your own parts (headwise new writes one), and --trust, which "
+    "executes the parts that a run keeps."
+)
+
+
 def build_app(command: str = "") -> App:
     """The command line; the module of `command` gives its own help, the others keep their line of the table."""
     app = App(
         name="headwise",
         help="The Transformer family in one toolkit: build, train, compare, inspect and export.",
         version=__version__,
-        help_epilogue="" if command else "Start with: headwise demo. Each command has its own --help with examples.",
+        help_epilogue=EVERYWHERE if command else f"{START}\n\n{EVERYWHERE}",
     )
     for order, (title, commands) in enumerate(COMMANDS.items()):
         group = Group(title, sort_key=order)
@@ -78,11 +88,13 @@ def build_app(command: str = "") -> App:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; a UserError is printed on stderr as one sentence, with exit status 2."""
+    """Run a command; a UserError is printed on stderr as one sentence, with exit status 2. Options of all commands
+    (`--with`, `--trust`) are applied before the command is looked up."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     known = {name for commands in COMMANDS.values() for name in commands}
-    app = build_app(words[0] if words and words[0] in known else "")
     try:
+        words = take_options(words)
+        app = build_app(words[0] if words and words[0] in known else "")
         app(words, exit_on_error=False, result_action="return_value")
     except UserError as error:
         for line in str(error).splitlines():

@@ -35,14 +35,14 @@ def list_models(*what: str, json_: Annotated[bool, Parameter(name="--json", nega
     """
     from rich.console import Console
 
-    from headwise.catalog import read_index
     from headwise.errors import UserError, nearest
 
-    traits = {name: {name, info.family, *info.tasks} for name, info in read_index().items()}
+    index = _read_index()
+    traits = {name: {name, info.family, *info.tasks} for name, info in index.items()}
     for word in what:
         if word not in (known := set().union(*traits.values())):
             raise UserError(f"no model, family or task is called '{word}'; {nearest(word, known)}")
-    chosen = {name: info for name, info in read_index().items() if not what or traits[name].intersection(what)}
+    chosen = {name: info for name, info in index.items() if not what or traits[name].intersection(what)}
     rows: list[dict[str, Any]] = [
         {
             "name": f"{info.name}-{size}",
@@ -64,13 +64,29 @@ def list_models(*what: str, json_: Annotated[bool, Parameter(name="--json", nega
         return
     console = Console(highlight=False, soft_wrap=True)
     for name, info in chosen.items():
-        console.print(f"[bold]{name}[/]  {info.paper} ({info.year})")
-        console.print(f"  [dim]{info.family}: {', '.join(info.tasks)}; checked against {info.oracle}[/]")
+        checked = f"; checked against {info.oracle}" if info.oracle else ""
+        console.print(f"[bold]{name}[/]  {_cite(info)}")
+        console.print(f"  [dim]{info.family}: {', '.join(info.tasks)}{checked}[/]")
         for row in (row for row in rows if row["entry"] == name):
             count = f"{row['parameters']:,}" if row["parameters"] else "-"
             published = f"   published {row['published']}" if row["published"] else ""
             outputs = f"vocabulary {row['vocab']:>7,}" if row["vocab"] else f"outputs {info.outputs:>10,}"
             console.print(f"  [cyan]{row['name']:<28}[/]{count:>16}   {outputs}{published}")
+
+
+def _read_index() -> dict[str, ModelInfo]:
+    """The catalogue, and the models of the user's own."""
+    from headwise.catalog import list_own_models, read_index
+
+    if not list_own_models():
+        return read_index()
+    from headwise.models.build import describe_own_models
+
+    return {**read_index(), **describe_own_models()}
+
+
+def _cite(info: ModelInfo) -> str:
+    return f"{info.paper} ({info.year})" if info.year else info.paper
 
 
 def show(
@@ -105,8 +121,8 @@ def show(
     from headwise.models.summary import read_summary
 
     architecture, size = catalog.resolve(name)  # a wrong name is an error before torch is imported
-    info = catalog.read_index()[architecture]
-    if set_ or vocab or length:
+    info = _read_index()[architecture]
+    if set_ or vocab or length or info.family == catalog.OWN_FAMILY:
         summary = _summarise(architecture, size, set_ or [], vocab, length)
     else:
         summary = read_summary(f"{architecture}-{size}")
@@ -155,7 +171,7 @@ def _print_cost(summary: Summary, info: ModelInfo, vocab: int, json_: bool) -> N
     per_token = cost.cache_bytes_per_token
     cache = f"\n                 {_format_bytes(per_token)} KV cache per target token" if per_token else ""
     console.print(
-        f"\n{info.paper} ({info.year})\n"
+        f"\n{_cite(info)}\n"
         f"parameters       {cost.parameters:,} with {outputs}\n"
         f"FLOPs            {format_si(cost.flops_per_token)} per {unit} (forward)\n"
         f"training memory  {_format_bytes(cost.training_bytes)} weights, gradients and Adam moments\n"
@@ -173,7 +189,7 @@ def _print_settings(summary: Summary, info: ModelInfo, json_: bool) -> None:
     print(f"{summary.name}: is fitted by counting; its size depends on the training text")
     for key, value in summary.settings.items():
         print(f"  {key} = {json.dumps(value)}")
-    print(f"\n{info.paper} ({info.year})")
+    print(f"\n{_cite(info)}")
 
 
 def _draw_tree(node: Node) -> Tree:

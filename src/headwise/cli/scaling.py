@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from headwise.cli.common import Changes, With, log_to_stderr, say
+from headwise.cli.common import Changes, log_to_stderr, say
 
 if TYPE_CHECKING:
     from headwise.scaling.config import ScalingConfig
@@ -25,7 +25,6 @@ def scaling(
     plot: Annotated[Path | None, Parameter(help="Plot the scaling laws to this .png or .svg.")] = None,
     runs: Annotated[Path, Parameter(help="The folder for the runs of all files.")] = Path("runs/scaling"),
     dry_run: Annotated[bool, Parameter(negative="", help="List the runs: N, D, C, done or not.")] = False,
-    with_: With = None,
 ) -> None:
     """Train a language model in several sizes and fit scaling laws: loss as power laws of parameters N, tokens D and
     compute C.
@@ -46,9 +45,7 @@ def scaling(
     """
     log_to_stderr()
     from headwise.scaling.config import ScalingConfig
-    from headwise.utils.plugins import add_parts
 
-    add_parts(with_ or ())
     config = ScalingConfig.read(ladder, set_ or ())
     config = config.replace(seeds=tuple(seeds)) if seeds else config
     if dry_run:
@@ -62,7 +59,7 @@ def scaling(
         from headwise.inspect.files import check_ending
 
         check_ending(plot, ".svg", ".png")  # before hours of training
-    result = run_scaling(config, runs, jobs=jobs, parts=with_ or ())
+    result = run_scaling(config, runs, jobs=jobs)
     FORMATS[format_](result)
     if plot:
         from headwise.scaling.plot import plot_scaling

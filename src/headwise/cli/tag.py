@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from headwise.cli.common import Checkpoint, Device, File, Json, Threads, With, load_model, read_chunks
+from headwise.cli.common import Checkpoint, Device, File, Json, Threads, load_model, read_chunks
 
 
 def tag(
@@ -16,7 +16,6 @@ def tag(
     device: Device = "auto",
     threads: Threads = 0,
     json_: Json = False,
-    with_: With = None,
 ) -> None:
     """Tag the words of texts, as word/TAG, with a run trained for tagging.
 
@@ -36,7 +35,7 @@ def tag(
     texts
         What to tag, each in quotes.
     """
-    loaded = load_model(run, checkpoint, device, threads, with_)
+    loaded = load_model(run, checkpoint, device, threads)
     loaded.check_task("tag")
     for chunk in read_chunks(texts, file):
         for text, pairs in zip(chunk, loaded.tag(chunk), strict=True):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headwise.cli.common import Changes, With, log_to_stderr, say
+from headwise.cli.common import Changes, log_to_stderr, say
 from headwise.errors import UserError
 
 
@@ -18,7 +18,6 @@ def train(
     resume: Annotated[Path | None, Parameter(help="Resume this run.")] = None,
     runs: Annotated[Path, Parameter(help="The folder for new runs.")] = Path("runs"),
     device: Annotated[str, Parameter(help="cpu, cuda, ...; overrides train.device.")] = "",
-    with_: With = None,
 ) -> None:
     """Train an experiment file in a new run folder, or resume a run.
 
@@ -41,9 +40,6 @@ def train(
     if (experiment is None) == (resume is None):
         raise UserError("name an experiment file, or a run with --resume, but not both")
 
-    from headwise.utils.plugins import add_parts
-
-    add_parts(with_ or ())
     if resume is not None:
         if set_:
             raise UserError("--set: changes a new experiment; a resumed run uses its config.toml")

@@ -21,7 +21,6 @@ from headwise.cli.common import (
     Threads,
     TopK,
     TopP,
-    With,
     load_model,
     read_chunks,
 )
@@ -52,7 +51,6 @@ def translate(
     device: Device = "auto",
     threads: Threads = 0,
     json_: Json = False,
-    with_: With = None,
 ) -> None:
     """Translate or transduce texts with an encoder-decoder.
 
@@ -71,7 +69,7 @@ def translate(
     texts
         Texts, each in quotes.
     """
-    loaded = load_model([run, *(and_ or ())], checkpoint, device, threads, with_)
+    loaded = load_model([run, *(and_ or ())], checkpoint, device, threads)
     loaded.check_task("transduce")
     from headwise.inference.backends import choose_backend
 

@@ -14,9 +14,11 @@ from pydantic import Field
 from headwise.compare.config import ComparisonConfig
 from headwise.compare.values import Outcome
 from headwise.config.base import Config
+from headwise.config.plugins import collect_parts
 from headwise.errors import UserError
 from headwise.experiment.config import Experiment, parse_experiment
 from headwise.runs import Run
+from headwise.runs.parts import read_parts
 from headwise.utils.files import remove
 
 FORMAT = 1  # of outcome.json; another number makes all outcomes stale
@@ -55,10 +57,11 @@ class Cell(Config):
         return next((run for run in runs if self._matches(run)), None)
 
     def _matches(self, run: Run) -> bool:
-        """Whether a run has this experiment. Its config holds all settings of its time: a default that changed since
-        makes it another experiment; a setting added since has its default."""
+        """Whether a run has this experiment, and the same parts files. Its config holds all settings of its time: a
+        default that changed since makes it another experiment; a setting added since has its default."""
         try:
-            return parse_experiment(run.config) == self.experiment
+            same_parts = read_parts(run.path) == collect_parts(self.experiment)
+            return same_parts and parse_experiment(run.config) == self.experiment
         except UserError:  # incomplete, or written by a version with other settings
             return False
 

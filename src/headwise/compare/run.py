@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +15,7 @@ from headwise.compare.cell import Cell, build_cells
 from headwise.compare.config import ComparisonConfig
 from headwise.compare.progress import Progress, make_progress
 from headwise.compare.values import Arm, Comparison
+from headwise.config.plugins import list_options
 from headwise.utils.cpu import count_cores
 from headwise.utils.files import open_regular, writing
 
@@ -26,19 +27,18 @@ def compare(
     runs: str | Path = RUNS,
     *,
     jobs: int = 0,
-    parts: Iterable[str | Path] = (),
     show: Progress | None = None,
 ) -> Comparison:
     """Train and evaluate the missing cells, and return the comparison.
 
     Cells are ordinary runs in `runs/NAME/ARM-SEED`; their outcomes are saved, so that calling it again costs nothing
     and a changed table runs only what changed. `jobs` cells run at once (0: one for each core), each with its share of
-    the cores. A cell that fails is reported in its arm; Ctrl-C leaves everything to be resumed. `parts` are the files
-    of `--with`.
+    the cores. A cell that fails is reported in its arm; Ctrl-C leaves everything to be resumed. Workers
+    import the parts files that this process has imported.
     """
     all_cells = list(build_cells(config, runs))
     todo = [cell for cell in all_cells if not cell.load_outcome()]
-    failures = WorkerPool(jobs, [str(file) for file in parts], show or make_progress()).run(todo) if todo else {}
+    failures = WorkerPool(jobs, show or make_progress()).run(todo) if todo else {}
     arms = {}
     for arm in config.arm:
         arm_cells = [cell for cell in all_cells if cell.arm == arm.name]
@@ -52,8 +52,8 @@ def compare(
 class WorkerPool:
     """Worker processes, each watched by a thread."""
 
-    def __init__(self, jobs: int, parts: Sequence[str], show: Progress):
-        self.jobs, self.parts, self.show = jobs, parts, show
+    def __init__(self, jobs: int, show: Progress):
+        self.jobs, self.show = jobs, show
         self.running: dict[str, subprocess.Popen[str]] = {}
         self.stopping = False
 
@@ -109,7 +109,7 @@ class WorkerPool:
             log.truncate()
         with log:
             return subprocess.Popen(
-                [sys.executable, "-P", "-m", "headwise.compare.worker", *self.parts],
+                [sys.executable, "-P", "-m", "headwise.compare.worker", *list_options()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

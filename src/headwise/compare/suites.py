@@ -7,7 +7,7 @@ task; having no unit, it can be compared between tables.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -30,13 +30,11 @@ if TYPE_CHECKING:
 Comparisons = Mapping[str, Comparison]  # by the table's name in the suite
 
 
-def compare_all(
-    suite: Suite, runs: str | Path = RUNS, *, jobs: int = 0, parts: Iterable[str | Path] = ()
-) -> dict[str, Comparison]:
+def compare_all(suite: Suite, runs: str | Path = RUNS, *, jobs: int = 0) -> dict[str, Comparison]:
     """Run the missing cells of every table, one table after the other."""
     for config in suite.tables.values():
         list(build_cells(config, runs))  # report a mistake in the last table now, not after hours of training
-    return {name: compare(config, runs, jobs=jobs, parts=parts) for name, config in suite.tables.items()}
+    return {name: compare(config, runs, jobs=jobs) for name, config in suite.tables.items()}
 
 
 def relative_cost(comparison: Comparison, arm: str) -> float | None:

@@ -1,4 +1,4 @@
-"""The process of one cell: `python -m headwise.compare.worker [PARTS.py ...]`.
+"""The process of one cell: `python -m headwise.compare.worker [--with PARTS.py] [--trust]`.
 
 It reads the cell from the first line of stdin and writes lines of JSON: progress and, on an error, `failed`. The
 outcome is saved in the run folder. When stdin is closed, also by the death of the parent, it saves a checkpoint and
@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from headwise.compare.cell import ITEMS, OUTCOME, Cell
 from headwise.compare.values import Outcome
+from headwise.config.plugins import take_options
 from headwise.errors import UserError
 from headwise.train.progress import Row, format_row
 from headwise.utils.files import write
-from headwise.utils.plugins import add_parts
 
 if TYPE_CHECKING:
     from headwise.inference.trained_model import TrainedModel
@@ -110,7 +110,7 @@ def count_costs(trained: TrainedModel) -> tuple[int | None, int | None]:
         return count, None
 
 
-def main(*parts: str) -> None:
+def main(*options: str) -> None:
     reports = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # other output, also of C libraries, must not mix with the messages
 
@@ -120,7 +120,7 @@ def main(*parts: str) -> None:
     line = sys.stdin.readline()
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     try:
-        add_parts(parts)  # before the cell is read, which may name them
+        take_options(options)  # before the cell is read, which may name the parts
         run_cell(Cell.model_validate_json(line), send)
     except UserError as error:
         send({"failed": str(error)})

@@ -14,9 +14,12 @@ its `build` method imports what it needs and returns the module.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from importlib import import_module
+from inspect import signature
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast  # noqa: F401  (Literal: for the example)
+from weakref import WeakSet
 
 from pydantic import (
     AfterValidator,
@@ -47,6 +50,18 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     place: ClassVar[str | None] = None  # path of its table in an experiment; None: it may stand in several
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        if "build" in vars(cls) and not cls.__module__.startswith("headwise."):  # a config of the user's own
+            setattr(cls, "build", check_build(vars(cls)["build"], cls))  # noqa: B010  (mypy: not all have a build)
+
+    def check_built(self, built: Any, *arguments: Any) -> Any:
+        """Check what the `build` of a user's config returned, and return it."""
+        if built is None:
+            raise UserError(f"{describe_config(self)}.build returns nothing; return what it builds")
+        return built
+
     @model_validator(mode="before")
     @classmethod
     def _check_keys(cls, data: Any, info: ValidationInfo) -> Any:
@@ -72,6 +87,39 @@ class Config(BaseModel):
     def replace(self, **changes: Any) -> Any:
         """A copy with some fields replaced, validated again."""
         return type(self).model_validate({**dict(self), **changes})
+
+
+def describe_config(config: Config) -> str:
+    """Kind and class of a config, for errors: `fading_mean: FadingMeanConfig`."""
+    kind, name = getattr(config, "kind", ""), type(config).__name__
+    return f"{kind}: {name}" if kind else name
+
+
+def check_build(build: Callable[..., Any], cls: type[Config]) -> Callable[..., Any]:
+    """Wrap the `build` method of a user's config: wrong arguments, errors and wrong results are a `UserError`."""
+    parameters = signature(build)
+    bases = (vars(base)["build"] for base in cls.__mro__[1:] if "build" in vars(base))
+    expected = next((f"build({', '.join(signature(base).parameters)})" for base in bases), "build(self)")
+
+    @wraps(build)
+    def checked(self: Config, *arguments: Any, **options: Any) -> Any:
+        from headwise.config.plugins import describe_error
+
+        name = f"{describe_config(self)}.build"
+        try:
+            parameters.bind(self, *arguments, **options)
+        except TypeError:
+            taken = ", ".join(parameters.parameters)
+            raise UserError(f"{name}({taken}): takes other arguments than it is given; write {expected}") from None
+        try:
+            built = build(self, *arguments, **options)
+        except (UserError, RuntimeError):  # RuntimeError: torch's own, such as too little memory
+            raise
+        except Exception as error:
+            raise UserError(f"{name} fails: {describe_error(error, build.__code__.co_filename)}") from error
+        return self.check_built(built, *arguments)
+
+    return checked
 
 
 class Problems(ValueError):
@@ -108,7 +156,10 @@ class Table:
     `place` is the path of the table in an experiment, if there is only one.
     """
 
+    tables: ClassVar[WeakSet[Table]] = WeakSet()  # all tables of the process
+
     def __init__(self, what: str, default: str, place: str | None = None, homes: Mapping[str, str] | None = None):
+        Table.tables.add(self)
         self.what = what
         self.default = default
         self.place = place
@@ -116,12 +167,35 @@ class Table:
         self.loaded: dict[str, type[Config]] = {}
 
     def add(self, cls: Kind) -> Kind:
-        """Register a config class under the default of its `kind` field; works as a decorator."""
+        """Register a config class under the default of its `kind` field; works as a decorator. A kind that another
+        class has is refused."""
         config: type[Config] = cls
-        self.loaded[config.model_fields["kind"].default] = config
+        self.loaded[self.check_new(config)] = config
         if self.place is not None:
             config.place = self.place
         return cls
+
+    def check_new(self, cls: type[Config]) -> str:
+        """The kind of a class that is to be added; raises a UserError if it is no config or its kind is taken."""
+        name = getattr(cls, "__name__", repr(cls))
+        if not (isinstance(cls, type) and issubclass(cls, Config)):
+            raise UserError(f"{name}: is not a config; add a config class as a {self.what}, whose build returns it")
+        kind = cls.model_fields["kind"].default if "kind" in cls.model_fields else None
+        if not isinstance(kind, str):
+            raise UserError(f'{name}: has no kind; write kind: Literal["my_name"] = "my_name"')
+        if self.is_taken(kind, cls):
+            raise UserError(f"{name}: there is a {self.what} '{kind}' already; choose another kind")
+        return kind
+
+    def is_taken(self, kind: str, cls: type[Config] | None = None) -> bool:
+        """Whether the kind is that of another class than `cls`. A class that is defined again, as in a notebook,
+        replaces itself."""
+        if kind in self.homes:
+            return cls is None or self.homes[kind] != f"{cls.__module__}:{cls.__qualname__}"
+        other = self.loaded.get(kind)
+        if cls is None or other is None:
+            return other is not None
+        return (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__)
 
     @property
     def names(self) -> list[str]:
@@ -134,7 +208,7 @@ class Table:
             self.loaded[name] = getattr(import_module(module), cls)
             if self.place is not None:
                 self.loaded[name].place = self.place
-        if name not in self.loaded:
+        if name not in self:
             raise Problems([(("kind",), f"no {self.what} is called '{name}'; {self.suggest(name)}")])
         return self.loaded[name]
 
@@ -149,7 +223,12 @@ class Table:
             raise Problems([(("kind",), f"no {self.what} is called '{kind}'; {self.suggest(kind)}")])
 
     def __contains__(self, name: str) -> bool:
-        return name in self.homes or name in self.loaded
+        if name in self.homes or name in self.loaded:
+            return True
+        from headwise.config.plugins import load_entry_points
+
+        load_entry_points()  # now, so that they cost nothing where all kinds are built in
+        return name in self.loaded
 
     def parse(self, value: Any) -> Config:
         """A config of this table from a config, a name, or a dict with or without `kind`."""

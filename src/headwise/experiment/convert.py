@@ -39,10 +39,11 @@ MISSING_PROCESSOR = {  # by whether the model reads images: the missing file, an
 }
 
 
-def from_hf(folder: Path | str) -> TrainedModel:
-    """The model and the tokenisers of a folder: `headwise.from_hf("gpt2").generate(["Once upon a time"])`."""
+def from_hf(folder: Path | str, trust: bool = False) -> TrainedModel:
+    """The model and the tokenisers of a folder: `headwise.from_hf("gpt2").generate(["Once upon a time"])`. `trust` is
+    that of `load`, for a folder that was exported from a run with parts of its own; other code is never executed."""
     if is_native_folder(Path(folder)):
-        return read_native_folder(Path(folder))
+        return read_native_folder(Path(folder), trust)
     return to_trained_model(read_folder(folder), Path(folder))
 
 

@@ -7,15 +7,17 @@ from pathlib import Path
 
 import torch
 
+from headwise.config.plugins import use_kept_parts
 from headwise.decode.ensemble import Ensemble
 from headwise.embeddings.tables import find_tables
 from headwise.embeddings.vectors import Vectors
 from headwise.errors import UserError
-from headwise.experiment.config import parse_experiment
+from headwise.experiment.config import Experiment, parse_experiment
 from headwise.experiment.convert import from_gguf, from_hf
 from headwise.inference.trained_model import TrainedModel
 from headwise.runs import Run
 from headwise.runs.checkpoint import load_weights, restore
+from headwise.runs.parts import read_parts
 from headwise.text import UNK
 from headwise.text.tokenisers import Tokenisers
 from headwise.tuning.config import TuningConfig
@@ -23,14 +25,19 @@ from headwise.tuning.lora import add_lora, merge_lora
 
 
 def load(
-    source: str | Path | Sequence[str | Path], *, which: str = "best", device: str | torch.device = "cpu"
+    source: str | Path | Sequence[str | Path],
+    *,
+    which: str = "best",
+    device: str | torch.device = "cpu",
+    trust: bool = False,
 ) -> TrainedModel:
     """A run folder, a Hugging Face folder, a GGUF file, or several runs as one ensemble.
 
-    `which` names the checkpoint: best, last, average (of the last few) or step-N.
+    `which` names the checkpoint: best, last, average (of the last few) or step-N. A run that was trained with parts of
+    its own keeps their code, which is executed only with `trust`, or if `headwise.use_parts` imported the same file.
     """
     if not isinstance(source, str | Path):
-        members = [load(member, which=which, device=device) for member in source]
+        members = [load(member, which=which, device=device, trust=trust) for member in source]
         first = members[0]
         if len(members) == 1:
             return first
@@ -43,9 +50,9 @@ def load(
     if not path.is_dir():
         raise UserError(f"{path}: there is no such folder; name a run (see `headwise runs`)")
     if (path / "config.json").is_file() and not (path / "config.toml").is_file():
-        return from_hf(path).to(device)
+        return from_hf(path, trust=trust).to(device)
     run = Run.open(path)
-    experiment = parse_experiment(run.config, str(path / "config.toml"))
+    experiment = read_experiment(run, trust)
     tokenisers = Tokenisers.load(run.tokenizer)
     model = experiment.create_task(tokenisers).build(experiment.model)
     add_lora(model, experiment.tuning.lora)
@@ -54,6 +61,17 @@ def load(
         merge_lora(model)
         experiment = experiment.replace(tuning=TuningConfig())
     return TrainedModel(model.to(device).eval(), tokenisers, experiment)
+
+
+def read_experiment(run: Run, trust: bool = False) -> Experiment:
+    """The experiment of a run, after its own parts are imported, if they are trusted."""
+    use_kept_parts(read_parts(run.path), run.path, trust)
+    try:
+        return parse_experiment(run.config, str(run.path / "config.toml"))
+    except UserError as error:
+        if " is called '" not in str(error):
+            raise
+        raise UserError(f"{error}; if it is your own, name its file with --with") from None
 
 
 def load_vectors(source: str | Path) -> Vectors:

@@ -1,7 +1,7 @@
 """Folders with Headwise's own `config.json`, for models that no architecture of `transformers` can express.
 
 The layout is that of a Hugging Face folder: `config.json` (`model_type` "headwise" and the experiment), safetensors
-with Headwise's tensor names, and `headwise-tokenisers.json`.
+with Headwise's tensor names, `headwise-tokenisers.json`, and `parts/` with copies of the user's parts files.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
+from headwise.config.plugins import collect_parts, use_kept_parts
 from headwise.experiment.config import parse_experiment
 from headwise.inference.trained_model import TrainedModel
 from headwise.interop.folders import NATIVE_TYPE, create_folder, read_native_tables
@@ -18,6 +19,7 @@ from headwise.interop.hf.read import SkipInit
 from headwise.interop.hf.sizes import AllocationLimit
 from headwise.interop.hf.text import NATIVE, write_json
 from headwise.runs.checkpoint import restore, unique_tensors
+from headwise.runs.parts import read_parts, write_parts
 from headwise.text.tokenisers import Tokenisers
 
 CONFIG = "config.json"
@@ -35,12 +37,15 @@ def write_native_folder(loaded: TrainedModel, folder: Path | str, reason: str) -
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary / WEIGHTS)
         write_json(temporary / CONFIG, config)
         loaded.tokenisers.save(temporary / NATIVE)
+        write_parts(temporary, collect_parts(loaded.experiment))
 
 
-def read_native_folder(folder: Path) -> TrainedModel:
-    """Read what `write_native_folder` wrote."""
+def read_native_folder(folder: Path, trust: bool = False) -> TrainedModel:
+    """Read what `write_native_folder` wrote; with `trust`, the code of parts that it keeps is executed."""
     where, weights = str(folder / CONFIG), open_state_dict(folder)
-    experiment = parse_experiment(read_native_tables(folder), where)
+    tables = read_native_tables(folder)
+    use_kept_parts(read_parts(folder), folder, trust)
+    experiment = parse_experiment(tables, where)
     tokenisers = Tokenisers.load(folder / NATIVE)
     with AllocationLimit(weights, where), SkipInit():
         model = experiment.create_task(tokenisers).build(experiment.model)

@@ -11,11 +11,12 @@ import torch
 from torch import nn
 
 from headwise.blocks.admin import profile
+from headwise.config.plugins import collect_parts
 from headwise.data.prepare import Prepared
 from headwise.embeddings import initialise
 from headwise.errors import UserError
-from headwise.experiment.config import Experiment, parse_experiment
-from headwise.experiment.load import load, load_vectors
+from headwise.experiment.config import Experiment
+from headwise.experiment.load import load, load_vectors, read_experiment
 from headwise.inference.trained_model import TrainedModel
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique_tensors
@@ -49,17 +50,18 @@ def train_experiment(
     task, data = _build_data(experiment, prepared, model)  # errors in the data come before there is a folder
     first = Checkpoint({"step": 0}, unique_tensors(model))
     check_finite(first)
-    run = Run.create_unique(folder, experiment.name or "run", experiment.model_dump(mode="json"))
+    config, parts = experiment.model_dump(mode="json"), collect_parts(experiment)
+    run = Run.create_unique(folder, experiment.name or "run", config, parts)
     prepared.tokenisers.save(run.tokenizer)
     if experiment.init_from:  # a resumed run does not need the pretrained model again
         save(run, first)
     return run, _train(run, experiment, prepared, model, task, data, announce, **options)
 
 
-def resume(path: str | Path, announce: Announce = ignore, **options: Any) -> tuple[Run, Result]:
-    """Resume a run from its newest complete checkpoint."""
+def resume(path: str | Path, announce: Announce = ignore, trust: bool = False, **options: Any) -> tuple[Run, Result]:
+    """Resume a run from its newest complete checkpoint. With `trust`, the code of parts that it keeps is executed."""
     run = Run.open(path)
-    experiment = parse_experiment(run.config, str(run.path / "config.toml"))
+    experiment = read_experiment(run, trust)
     if not run.tokenizer.exists() or (experiment.init_from and not run.steps()):
         raise UserError(f"{run.path} ended before training began; train it anew")
     hardware.prepare(experiment.train)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from headwise.blocks.evaluation import get_device
 from headwise.config.base import validate
+from headwise.config.plugins import collect_parts
 from headwise.data.read import Pair
 from headwise.data.word_pieces import split_words
 from headwise.decode.config import DecodeConfig
@@ -23,6 +24,7 @@ from headwise.inference.few_shot import TEMPLATE, build_few_shot_prompt
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique_tensors
 from headwise.tasks.base import AnyModelTask, Evaluation, ImageDescription
+from headwise.tasks.tables import TASKS, task_config
 from headwise.text.tokenisers import Tokenisers
 from headwise.vision.pixels import Pixels
 
@@ -61,7 +63,7 @@ class TrainedModel:
         """Save as a new run with one checkpoint, which can be used, exported and trained further like any other."""
         checkpoint = Checkpoint({"step": 0}, unique_tensors(self.model))
         check_finite(checkpoint)  # before the folder is created
-        run = Run.create(path, self.experiment.model_dump(mode="json"))
+        run = Run.create(path, self.experiment.model_dump(mode="json"), collect_parts(self.experiment))
         self.tokenisers.save(run.tokenizer)
         save(run, checkpoint)
         return run
@@ -71,8 +73,11 @@ class TrainedModel:
         return self.experiment.create_task(self.tokenisers)
 
     def check_task(self, *kinds: str) -> Any:
-        """The task; raises if it is of none of these kinds."""
-        if self.task.kind not in kinds:
+        """The task; raises if it is of none of these kinds, nor a user's own subclass of one."""
+        is_own = self.task.kind not in TASKS.homes
+        if self.task.kind not in kinds and not (
+            is_own and any(isinstance(self.task, task_config(kind).task_class) for kind in kinds)
+        ):
             raise UserError(f"this run was trained to {self.task.kind}, not to {' or '.join(kinds)}; name another run")
         return self.task
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from headwise import catalog
+from headwise.blocks.stack import count_parameters
 from headwise.config.base import merge, validate
 from headwise.errors import UserError
 from headwise.models.entry import Entry
@@ -77,3 +78,14 @@ def build_entry(
             f"{entry.name}-{size}: a tensor would have more than 2^63 bytes; choose smaller sizes"
         ) from None
     return model
+
+
+def describe_own_models() -> dict[str, catalog.ModelInfo]:
+    """The models of the user's own as the index describes those of the catalogue."""
+    infos = {}
+    for name, config in catalog.list_own_models().items():
+        entry = catalog.CATALOG[name]
+        parameters = count_parameters(build_entry(entry, catalog.OWN_SIZE, device="meta"))
+        sizes = {catalog.OWN_SIZE: catalog.SizeInfo(entry.vocab, parameters, "")}
+        infos[name] = catalog.ModelInfo(name, entry.paper, entry.year, entry.family, config.tasks, "", 0, sizes)
+    return infos

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from headwise.config.base import Config, Problems
+from headwise.config.base import Config, Problems, describe_config
 from headwise.errors import UserError
 
 Tie = Literal["auto", "all", "target", "inputs", "none"]  # inputs: source and target share, the outputs have their own
@@ -38,6 +38,11 @@ class ModelConfig(Config):
         """An nn.Module of the task's shape (models/encoder_decoder.py, models/language_model.py, ...), for `vocab`
         input tokens and `outputs` target tokens or labels; 0 outputs: the same vocabulary."""
         raise TypeError(f"{type(self).__name__} has no build method")
+
+    def check_built(self, built: Any, *arguments: Any) -> Any:
+        if not hasattr(super().check_built(built), "state_dict"):
+            raise UserError(f"{describe_config(self)}.build returns {type(built).__name__}; return an nn.Module")
+        return built
 
     def lr_scales(self) -> Mapping[str, float]:
         """Parts of the model, by name, that learn more slowly: their shares of the learning rate."""

@@ -30,6 +30,11 @@ def write_manifest(folder: Path) -> None:
     (folder / NAME).write_text(_render(files), encoding="utf-8")
 
 
+def list_files(folder: Path) -> list[str]:
+    """The names of the files in the manifest; raises Damaged."""
+    return list(_read_manifest(folder / NAME))
+
+
 def verify_files(folder: Path, names: Iterable[str]) -> list[str]:
     """Verify the files among `names` that the manifest lists, and return their names; raises Damaged."""
     files = _read_manifest(folder / NAME)

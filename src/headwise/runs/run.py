@@ -4,6 +4,7 @@
       config.toml       the resolved experiment
       info.json         versions and time
       tokenizer.json    (written by the tokenisers)
+      parts/            copies of the user's parts files, manifest.json; absent where all parts are built in
       metrics.jsonl     one row a line
       checkpoints/step-N/   model, optimizer, ema (safetensors), state.json, manifest.json
       best, last        each names a checkpoint
@@ -32,6 +33,7 @@ import tomli_w
 
 from headwise.errors import UserError
 from headwise.runs.metrics import Metrics
+from headwise.runs.parts import write_parts
 from headwise.utils.files import (
     Stage,
     check_name,
@@ -53,6 +55,7 @@ COUNTS = ("step", "epoch", "index", "tokens", "validated", "stale", "skips")
 STATE_TYPES = {**dict.fromkeys(COUNTS, int), "minutes": float, "best": dict}
 BEST_TYPES = {"name": str, "value": float, "step": int}
 MAX_POINTER_BYTES = 100  # bytes at most of `best` and `last`
+NO_PARTS: Mapping[str, bytes] = {}
 
 
 class RunExists(UserError):
@@ -78,8 +81,9 @@ class Run:
         return cls(path)
 
     @classmethod
-    def create(cls, path: Path | str, config: Mapping[str, Any]) -> Run:
-        """A new run with its resolved config; raises RunExists if the folder exists."""
+    def create(cls, path: Path | str, config: Mapping[str, Any], parts: Mapping[str, bytes] = NO_PARTS) -> Run:
+        """A new run with its resolved config, and copies of the user's `parts` files; raises RunExists if the folder
+        exists."""
         run = cls(Path(path))
         with writing(run.path):
             run.path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,6 +94,7 @@ class Run:
             try:
                 run.checkpoints.mkdir()
                 write(run.path / "info.json", json.dumps(_collect_info(), indent=1))
+                write_parts(run.path, parts)
                 write(run.path / "config.toml", tomli_w.dumps(dict(config)))
             except BaseException:
                 remove(run.path)
@@ -97,7 +102,9 @@ class Run:
         return run
 
     @classmethod
-    def create_unique(cls, folder: Path | str, name: str, config: Mapping[str, Any]) -> Run:
+    def create_unique(
+        cls, folder: Path | str, name: str, config: Mapping[str, Any], parts: Mapping[str, bytes] = NO_PARTS
+    ) -> Run:
         """A new run `folder/name`, or `name-2`, `name-3`, ... if it exists."""
         try:
             check_name(name)
@@ -107,7 +114,7 @@ class Run:
         number = 1
         while True:
             try:
-                return cls.create(path, config)
+                return cls.create(path, config, parts)
             except RunExists:
                 number += 1
                 path = Path(folder) / f"{name}-{number}"

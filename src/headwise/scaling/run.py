@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,11 @@ def run_scaling(
     runs: str | Path = RUNS,
     *,
     jobs: int = 0,
-    parts: Iterable[str | Path] = (),
     show: Progress | None = None,
 ) -> Scaling:
     """Train the missing runs, as `headwise.compare.run.compare` does, and fit the laws."""
     sizes = count_by_size(config)
-    comparison = compare(config.comparison, runs, jobs=jobs, parts=parts, show=show)
+    comparison = compare(config.comparison, runs, jobs=jobs, show=show)
     rungs = []
     for size, arms in config.rungs:
         candidates = [

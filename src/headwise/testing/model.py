@@ -5,7 +5,7 @@ A check that needs a property runs if all parts declare it. If one denies it, th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import fields, replace
 from functools import partial
@@ -14,7 +14,6 @@ from typing import cast
 from torch import nn
 
 from headwise.blocks.stream import Part, Properties
-from headwise.errors import UserError
 from headwise.models.generative import GenerativeModel
 from headwise.models.image_classifier import ImageClassifier
 from headwise.models.language_model import LanguageModel, PrefixLM
@@ -22,6 +21,7 @@ from headwise.models.masked_lm import MaskedLanguageModel
 from headwise.models.text_classifier import SequenceClassifier, TokenClassifier
 from headwise.testing import generative, image_classifier, text_classifier
 from headwise.testing.assertions import perturb_parameters
+from headwise.testing.verdicts import Verdict, find_violation
 
 Check = Callable[[], None]
 DENIALS = ("cached", "packing", "text padding", "text batch")  # checks that must fail where a part denies them
@@ -35,19 +35,29 @@ def check_model(model: nn.Module, *, image: tuple[int, int, int] | None = None) 
 
     Raises an AssertionError that names every check that fails, and by how much.
     """
+    verdicts = judge_model(model, image=image)
+    problems = [f"{verdict.check}: {verdict.problem}" for verdict in verdicts if not verdict.passed]
+    if problems:
+        raise AssertionError("\n  ".join((f"{type(model).__name__} fails these checks:", *problems)))
+
+
+def judge_model(
+    model: nn.Module, *, image: tuple[int, int, int] | None = None, subject: str = "", catch: bool = False
+) -> Iterator[Verdict]:
+    """The verdicts of `check_model`, with the name `subject`. With `catch`, an exception of the model is one, too."""
     model = perturb_parameters(deepcopy(model))
-    declared, problems = combine_properties(model), []
+    declared, subject = combine_properties(model), subject or type(model).__name__
     for name, (check, needed) in list_checks(model, image).items():
         denied = [key for key in needed if not getattr(declared, key)]
         if denied and name not in DENIALS:
             continue
-        violation = find_violation(check)
-        if violation and not denied:
-            problems.append(f"{name}: {violation}")
-        elif denied and not violation:
-            problems.append(f"{name}: holds, though {' and '.join(denied)} is denied by a part; declare it")
-    if problems:
-        raise AssertionError("\n  ".join((f"{type(model).__name__} fails these checks:", *problems)))
+        violation = find_violation(check, catch)
+        if denied:
+            keys = " and ".join(denied)
+            problem = "" if violation else f"holds, though {keys} is denied by a part; declare it"
+            yield Verdict(subject, name, problem, f"{keys} is denied: {violation}")
+        else:
+            yield Verdict(subject, name, violation)
 
 
 def combine_properties(model: nn.Module) -> Properties:
@@ -92,14 +102,3 @@ def list_checks(
 
 def name_of(check: Callable[..., None]) -> str:
     return check.__name__.removeprefix("check_").replace("_", " ")
-
-
-def find_violation(check: Check) -> str:
-    """The message of a failed check; empty if it holds."""
-    try:
-        check()
-    except AssertionError as violation:
-        return str(violation)
-    except UserError as refusal:
-        return f"it refuses: {refusal}"
-    return ""

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from headwise.config.base import Config, Fraction, NonNegativeInt, PositiveFloat, Problems, merge
+from headwise.config.plugins import use_kept_parts
 from headwise.errors import UserError
 
 INHERITED = ("model", "tokeniser")  # tables that an experiment inherits from the run in `init_from`
@@ -65,10 +66,12 @@ def read_source_tables(init_from: str) -> dict[str, Any]:
     """The tables of a run or a Hugging Face folder; empty if there is none: loading the model raises the error."""
     from headwise.interop.folders import is_native_folder, read_native_tables
     from headwise.runs import Run
+    from headwise.runs.parts import read_parts
 
     path, _ = parse_run_reference(init_from)
     try:
         if (path / "config.toml").is_file():
+            use_kept_parts(read_parts(path), path)
             tables = Run.open(path).config
         elif is_native_folder(path):
             tables = read_native_tables(path)

@@ -29,6 +29,8 @@ from torch import Tensor, nn
 from headwise.blocks.part import BuildContext, ScoreModBuilder
 from headwise.blocks.positions.base import PositionConfig
 from headwise.blocks.stream import NO_SIDE, LayerPath, SideOutputs
+from headwise.config.base import describe_config
+from headwise.errors import UserError
 
 QUERIES_AND_KEYS = frozenset(("queries", "keys"))
 Shared = TypeVar("Shared")
@@ -273,7 +275,13 @@ class ScoreModConfig(PositionConfig):
     """A score mod: usable in one attention (`score_mods`) or, as positions, in all of a stack."""
 
     def build(self, build_ctx: BuildContext, head_width: int) -> ScoreMod:
-        raise TypeError(f"{type(self).__name__} has no build method")
+        raise UserError(f"{self.kind}: {type(self).__name__} has no build method; write one that returns the score mod")
+
+    def check_built(self, built: Any, *arguments: Any) -> Any:
+        if not isinstance(super().check_built(built), ScoreMod):
+            name = type(built).__name__
+            raise UserError(f"{describe_config(self)}.build returns {name}, which is not a ScoreMod; subclass ScoreMod")
+        return built
 
     def make_score_mod_builder(self, build_ctx: BuildContext) -> ScoreModBuilder:
         return lambda heads, head_width: (self.build(replace(build_ctx, heads=heads), head_width),)
