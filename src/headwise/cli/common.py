@@ -27,6 +27,10 @@ Changes = Annotated[
 ]
 With = Annotated[list[Path] | None, Parameter(name="--with", negative="", help="A Python file with your own parts.")]
 Device = Annotated[str, Parameter(help="cpu, cuda, cuda:1, mps; auto: an accelerator if there is one.")]
+DataRoot = Annotated[
+    Path | None,
+    Parameter(help="The folder that has the run's data, if they are neither beside the run nor where they were."),
+]
 Threads = Annotated[int, Parameter(help="Threads of torch; 0: torch's default.")]
 Int8 = Annotated[bool, Parameter(negative="", help="8-bit weights: faster, nearly the same outputs.")]
 File = Annotated[Path | None, Parameter(help="Read lines from a file instead of stdin.")]
@@ -79,6 +83,7 @@ def load_model(
     device: str = "auto",
     threads: int = 0,
     parts: Sequence[Path] | None = None,
+    data_root: Path | None = None,
 ) -> TrainedModel:
     """Load a trained model, or several runs as an ensemble; from now on warnings are printed on stderr."""
     log_to_stderr()
@@ -86,7 +91,7 @@ def load_model(
     from headwise.utils.plugins import add_parts
 
     add_parts(parts or ())
-    return load(runs, which=checkpoint, device=set_up_device(device, threads))
+    return load(runs, which=checkpoint, device=set_up_device(device, threads), data_root=data_root or "")
 
 
 def read_chunks(texts: Sequence[str], file: Path | None) -> Iterator[list[str]]:

@@ -11,14 +11,19 @@ import torch
 from torch import nn
 
 from headwise.blocks.admin import profile
+from headwise.data.cache import resolve_cache_root
+from headwise.data.digests import record_files
+from headwise.data.locate import check_files, check_unchanged, locate_data, relative_to_base
 from headwise.data.prepare import Prepared
 from headwise.embeddings import initialise
 from headwise.errors import UserError
 from headwise.experiment.config import Experiment, parse_experiment
+from headwise.experiment.extend import Extension, extend_budget
 from headwise.experiment.load import load, load_vectors
 from headwise.inference.trained_model import TrainedModel
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique_tensors
+from headwise.runs.data_record import read_record, write_record
 from headwise.tasks.base import AnyModelTask, TrainingData
 from headwise.text.tokenisers import Tokenisers
 from headwise.train import hardware
@@ -49,24 +54,55 @@ def train_experiment(
     task, data = _build_data(experiment, prepared, model)  # errors in the data come before there is a folder
     first = Checkpoint({"step": 0}, unique_tensors(model))
     check_finite(first)
+    files = record_files(prepared.files, resolve_cache_root(experiment.data.cache))
     run = Run.create_unique(folder, experiment.name or "run", experiment.model_dump(mode="json"))
+    write_record(run, Path(), files)
     prepared.tokenisers.save(run.tokenizer)
     if experiment.init_from:  # a resumed run does not need the pretrained model again
         save(run, first)
     return run, _train(run, experiment, prepared, model, task, data, announce, **options)
 
 
-def resume(path: str | Path, announce: Announce = ignore, **options: Any) -> tuple[Run, Result]:
-    """Resume a run from its newest complete checkpoint."""
+def resume(
+    path: str | Path,
+    announce: Announce = ignore,
+    *,
+    extension: Extension = Extension(),  # noqa: B008  (a frozen value)
+    data_root: str | Path = "",
+    changed_data: bool = False,
+    **options: Any,
+) -> tuple[Run, Result]:
+    """Resume a run from its newest complete checkpoint; with an `extension`, train it longer.
+
+    `data_root` is the folder that has the data, where they are neither beside the run nor where they were. Data that
+    have changed since the run began are refused, unless `changed_data` is set.
+    """
     run = Run.open(path)
     experiment = parse_experiment(run.config, str(run.path / "config.toml"))
     if not run.tokenizer.exists() or (experiment.init_from and not run.steps()):
         raise UserError(f"{run.path} ended before training began; train it anew")
     hardware.prepare(experiment.train)
-    prepared = experiment.task.task_class.prepare(experiment.data, Tokenisers.load(run.tokenizer))
+    record = read_record(run)
+    location = locate_data(experiment.data, run.path, record, data_root)
+    if not changed_data:  # before anything is prepared
+        check_unchanged(location, record)
+    prepared = experiment.task.task_class.prepare(location.data, Tokenisers.load(run.tokenizer))
+    if not changed_data:
+        check_files(location, record, prepared.files)
     model = _build_model(experiment, prepared.tokenisers, announce, first=not run.steps())
     apply_tuning(model, experiment.tuning)
     task, data = _build_data(experiment, prepared, model)
+    if extension:
+        if data is None:
+            raise UserError(f"{run.path}: its model is fitted in one pass and cannot be trained longer; fit a new one")
+        experiment, line = extend_budget(run, experiment, extension)
+        announce(line)
+        with run.lock():
+            run.write_config(experiment.model_dump(mode="json"))
+    if changed_data:
+        files = record_files(prepared.files, resolve_cache_root(location.data.cache))
+        with run.lock():
+            write_record(run, location.base, relative_to_base(location, files))
     return run, _train(run, experiment, prepared, model, task, data, announce, **options)
 
 
