@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 from headwise.cli.common import DataRoot, Json, make_printable, say
 from headwise.errors import UserError
 
-app = App(name="runs", help="List, compare and plot runs; copy, archive, unpack and remove them.")
+app = App(name="runs")
 
 
 @app.default
@@ -83,13 +83,8 @@ def copy(run: Path, new: Path) -> None:
     """
     from headwise.runs import Run
     from headwise.runs.archive import copy_run
-    from headwise.runs.data_record import read_record, write_record
 
-    source = Run.open(run)
-    copied = copy_run(source, new)
-    if (record := read_record(source)).folder:  # relative to the copy
-        write_record(copied, Path(record.folder), record.files)
-    print(copied.path)
+    print(copy_run(Run.open(run), new).path)
 
 
 @app.command
@@ -97,9 +92,7 @@ def archive(
     run: Path,
     file: Path,
     *,
-    data: Annotated[
-        bool, Parameter(negative="", help="Store the data files, too, so that it works elsewhere.")
-    ] = False,
+    data: Annotated[bool, Parameter(negative="", help="Store the data files, too.")] = False,
     data_root: DataRoot = None,
 ) -> None:
     """Write a run to one zip, which `headwise runs unpack` opens on another machine.

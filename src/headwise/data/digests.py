@@ -29,11 +29,9 @@ def load_digests(paths: Sequence[Path], cache: Path) -> list[str]:
     """The SHA-256 of each file, from the cache where it has them."""
     facts = [(str(path.absolute()), *_stat(path)) for path in paths]
     key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
-    digests: list[str] = []
 
     def build(folder: Path) -> None:
-        digests.extend(digest_file(path) for path in paths)
-        (folder / "sha256.json").write_text(json.dumps(digests))
+        (folder / "sha256.json").write_text(json.dumps([digest_file(path) for path in paths]))
 
     def load(folder: Path) -> list[str]:
         stored = read_json(folder / "sha256.json")
@@ -43,10 +41,8 @@ def load_digests(paths: Sequence[Path], cache: Path) -> list[str]:
 
     try:
         return load_or_build(cache / f"{key}-digests", build, load)
-    except UserError:
-        if len(digests) != len(paths):
-            raise
-        return digests  # the cache cannot be written
+    except UserError:  # the cache cannot be written
+        return [digest_file(path) for path in paths]
 
 
 def digest_file(path: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,8 @@ def resume(
         check_files(location, record, prepared.files)
     model = _build_model(experiment, prepared.tokenisers, announce, first=not run.steps())
     apply_tuning(model, experiment.tuning)
-    task, data = _build_data(experiment, prepared, model)
+    folders = [Path(record.folder), run.path / record.from_run] if record.folder or record.from_run else []
+    task, data = _build_data(experiment, prepared, model, folders)
     if extension:
         if data is None:
             raise UserError(f"{run.path}: its model is fitted in one pass and cannot be trained longer; fit a new one")
@@ -141,19 +142,22 @@ def _build_model(experiment: Experiment, tokenisers: Tokenisers, announce: Annou
 
 
 def _build_data(
-    experiment: Experiment, prepared: Prepared, model: nn.Module
+    experiment: Experiment, prepared: Prepared, model: nn.Module, folders: Sequence[Path] = ()
 ) -> tuple[AnyModelTask, TrainingData | None]:
-    """The task and its batches; None for a model without parameters, which is fitted in one pass."""
+    """The task and its batches; None for a model without parameters, which is fitted in one pass. `folders` are those
+    in which a teacher may be, besides the current one."""
     task = experiment.create_task(prepared.tokenisers)
     if task.teacher_run:
-        load_teacher(task)
+        load_teacher(task, folders)
     has_parameters = any(True for _ in model.parameters())
     return task, task.build_batches(prepared.train, experiment.seed, experiment.train) if has_parameters else None
 
 
-def load_teacher(task: AnyModelTask) -> None:
+def load_teacher(task: AnyModelTask, folders: Sequence[Path] = ()) -> None:
     """Load the teacher of knowledge distillation; one that does not fit is refused before there is a run."""
     path, which = parse_run_reference(task.teacher_run)
+    if not path.is_dir():
+        path = next((folder / path for folder in folders if (folder / path).is_dir()), path)
     try:
         loaded = load(path, which=which)
         teacher = loaded.check_task(task.kind)

@@ -20,7 +20,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from headwise.errors import UserError
 from headwise.runs import data_record
-from headwise.runs.data_record import read_record
+from headwise.runs.data_record import read_record, write_record
 from headwise.runs.manifest import parse_manifest, render_manifest
 from headwise.runs.run import Run, RunExists
 from headwise.utils.files import MAX_TEXT_BYTES, atomic_folder, check_name, discard, open_regular, writing
@@ -49,7 +49,10 @@ def copy_run(run: Run, target: Path) -> Run:
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             with os.fdopen(open_regular(run.path / name), "rb") as source, open(temporary / name, "xb") as copy:
                 shutil.copyfileobj(source, copy, BLOCK)
-    return Run.open(target)
+    copied = Run.open(target)
+    if (record := read_record(run)).folder:
+        write_record(copied, Path(record.folder), record.files)  # the copy may be in another folder
+    return copied
 
 
 def archive_run(run: Run, file: Path, data: Mapping[str, Path] | None = None) -> list[str]:

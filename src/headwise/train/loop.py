@@ -308,7 +308,7 @@ class Loop:
 
 
 def _fraction(start: float, now: float, end: float) -> float:
-    return min(1.0, (now - start) / (end - start)) if end > start else 1.0
+    return min(1.0, max(0.0, now - start) / (end - start)) if end > start else 1.0
 
 
 def _abbreviate(numbers: Sequence[int], most: int = 20) -> str:

@@ -201,7 +201,9 @@ def warm_restart(config: ScheduleConfig, start: int) -> Schedule:
         return config.build()
     settings: Any = config
     decay, warmup = settings.replace(warmup=0).build(), max(settings.warmup, 1)
-    return lambda step, progress: decay(step, progress) * min(1.0, max((step - start) / warmup, progress / REWARM))
+    return lambda step, progress: (
+        decay(step, progress) * min(1.0, max(max(step - start, 1) / warmup, progress / REWARM))
+    )
 
 
 def _warmup(step: int, warmup: int) -> float:
