@@ -84,9 +84,8 @@ def test_a_link_to_a_run_is_not_removed(run, tmp_path):
 
 @pytest.mark.parametrize("act", ["copy_run(run, run.path.parent / 'new')", "remove_run(run, True)"])
 def test_a_run_that_is_being_trained_is_refused(run, act):
-    code = (
-        f"from headwise.runs import Run\nfrom headwise.runs.archive import *\nrun = Run.open({str(run.path)!r})\n{act}"
-    )
+    names = "from headwise.runs import Run\nfrom headwise.runs.archive import copy_run, remove_run"
+    code = f"{names}\nrun = Run.open({str(run.path)!r})\n{act}"
     with run.lock():
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "is being trained" in done.stderr and list_files(run.path) and len(list(run.path.parent.iterdir())) == 1

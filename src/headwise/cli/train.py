@@ -57,13 +57,10 @@ def train(
     if resume is not None:
         if set_:
             raise UserError("--set: changes a new experiment; a resumed run uses its config.toml")
-        from headwise.experiment.extend import Extension
         from headwise.experiment.run import resume as resume_run
 
-        extension = Extension(steps, epochs, minutes)
-        run, result = resume_run(
-            resume, announce=say, extension=extension, data_root=data_root or "", changed_data=changed_data
-        )
+        longer = {"steps": steps, "epochs": epochs, "minutes": minutes}
+        run, result = resume_run(resume, say, **longer, data_root=data_root or "", changed_data=changed_data)
     else:
         if steps or epochs or minutes:
             raise UserError("--steps, --epochs and --minutes: train a run longer; of a new one, --set train.steps=1000")

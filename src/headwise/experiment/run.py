@@ -67,17 +67,19 @@ def resume(
     path: str | Path,
     announce: Announce = ignore,
     *,
-    extension: Extension = Extension(),  # noqa: B008  (a frozen value)
+    steps: int = 0,
+    epochs: int = 0,
+    minutes: float = 0.0,
     data_root: str | Path = "",
     changed_data: bool = False,
     **options: Any,
 ) -> tuple[Run, Result]:
-    """Resume a run from its newest complete checkpoint; with an `extension`, train it longer.
+    """Resume a run from its newest complete checkpoint; with `steps`, `epochs` or `minutes`, train it so much longer.
 
     `data_root` is the folder that has the data, where they are neither beside the run nor where they were. Data that
     have changed since the run began are refused, unless `changed_data` is set.
     """
-    run = Run.open(path)
+    run, extension = Run.open(path), Extension(steps, epochs, minutes)
     experiment = parse_experiment(run.config, str(run.path / "config.toml"))
     if not run.tokenizer.exists() or (experiment.init_from and not run.steps()):
         raise UserError(f"{run.path} ended before training began; train it anew")

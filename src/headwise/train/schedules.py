@@ -201,9 +201,12 @@ def warm_restart(config: ScheduleConfig, start: int) -> Schedule:
         return config.build()
     settings: Any = config
     decay, warmup = settings.replace(warmup=0).build(), max(settings.warmup, 1)
-    return lambda step, progress: (
-        decay(step, progress) * min(1.0, max(max(step - start, 1) / warmup, progress / REWARM))
-    )
+
+    def rate(step: int, progress: float) -> float:
+        warmed = max(max(step - start, 1) / warmup, progress / REWARM)
+        return decay(step, progress) * min(1.0, warmed)
+
+    return rate
 
 
 def _warmup(step: int, warmup: int) -> float:
