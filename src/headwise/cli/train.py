@@ -59,8 +59,10 @@ def train(
             raise UserError("--set: changes a new experiment; a resumed run uses its config.toml")
         from headwise.experiment.run import resume as resume_run
 
-        longer = {"steps": steps, "epochs": epochs, "minutes": minutes}
-        run, result = resume_run(resume, say, **longer, data_root=data_root or "", changed_data=changed_data)
+        run, result = resume_run(
+            resume, say, steps=steps, epochs=epochs, minutes=minutes, data_root=data_root or "",
+            changed_data=changed_data,
+        )  # fmt: skip
     else:
         if steps or epochs or minutes:
             raise UserError("--steps, --epochs and --minutes: train a run longer; of a new one, --set train.steps=1000")
