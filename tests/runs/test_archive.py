@@ -221,3 +221,17 @@ def test_an_archive_is_never_overwritten(run, tmp_path):
         archive_run(run, tmp_path / "words.zip")
     with pytest.raises(UserError, match=r"ends in \.zip"):
         archive_run(run, tmp_path / "words.tar")
+
+
+def test_the_current_folder_is_removed_by_its_name(run, monkeypatch, tmp_path):
+    monkeypatch.chdir(run.path)
+    remove_run(Run.open("."), confirmed=True)
+    monkeypatch.chdir(tmp_path)
+    assert not run.path.exists()
+
+
+def test_names_that_no_machine_unpacks_are_not_archived(run, tmp_path):
+    (tmp_path / "odd").write_text("a")
+    with pytest.raises(UserError, match="rename the file"):
+        archive_run(run, tmp_path / "words.zip", {"a:b": tmp_path / "odd"})
+    assert not (tmp_path / "words.zip").exists()

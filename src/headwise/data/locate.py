@@ -9,6 +9,7 @@ current folder. In each of them a path is tried as it was written; without what 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -55,7 +56,7 @@ def locate_data(data: DataConfig, run: Path, record: DataRecord, folder: str | P
     root = Path(data.root).expanduser()
     if data.name and (not data.root or root.is_absolute()):  # a name, such as that of a package
         return Location(data, Path(), _keep)
-    candidates = list(_list_candidates(data, run.absolute(), record, folder))
+    candidates = list(_list_candidates(data, Path(os.path.abspath(run)), record, folder))
     found = [location for location in candidates if location.exists()]
     if not found:
         folders = ", ".join(dict.fromkeys(str(location.base.absolute()) for location in candidates))
@@ -156,7 +157,7 @@ def _list_candidates(data: DataConfig, run: Path, record: DataRecord, folder: st
     for base in (run / "data", run, run.parent):
         yield from _look_up(data, base, written=False)
     started = [Path(record.folder)] if record.folder else []
-    started += [(run / record.from_run).resolve()] if record.from_run else []
+    started += [Path(os.path.normpath(run / record.from_run))] if record.from_run else []
     for base in started:
         if base.absolute() != Path.cwd():
             yield from _look_up(data, base, written=True)

@@ -66,6 +66,9 @@ def archive_run(run: Run, file: Path, data: Mapping[str, Path] | None = None) ->
     names = list(_list_files(run.path))
     stored = {f"data/{name}": path for name, path in (data or {}).items()}
     files = {name: run.path / name for name in names if KNOWN.fullmatch(name)} | stored
+    for name in files:
+        if not _is_below(name):
+            raise UserError(f"{name!r}: an archive has no names with control characters, \\ or :; rename the file")
     temporary = file.with_name(f".tmp-{file.name}")
     with writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +122,7 @@ def remove_run(run: Run, confirmed: bool) -> None:
         also = f", also {', '.join(others[:3])}{' ...' if len(others) > 3 else ''}" if others else ""
         raise UserError(f"{path}: {len(files)} files, {size / 1e6:,.1f} MB{also}; add --yes to delete them for good")
     with run.lock(), writing(path):
-        discard(path)
+        discard(path.resolve())
 
 
 def _list_files(folder: Path) -> Iterator[str]:
@@ -176,8 +179,7 @@ def _check_entries(file: Path, infos: list[ZipInfo], size: int) -> tuple[str, di
         if name != run_name or not path:
             raise _refuse(file, f"{info.filename!r} is not a file of one run")
         check_name(name)
-        parts = path.split("/")
-        if not path.isprintable() or "\\" in path or ":" in path or {"", ".", ".."} & {*parts}:
+        if not _is_below(path):
             raise _refuse(file, f"{info.filename!r} is a path that may leave the folder")
         if kind not in (0, stat.S_IFREG) or info.is_dir() or info.flag_bits & 1 or info.compress_type not in METHODS:
             raise _refuse(file, f"{info.filename!r} is a link, encrypted or no plain file")
@@ -193,6 +195,11 @@ def _check_entries(file: Path, infos: list[ZipInfo], size: int) -> tuple[str, di
     if sum(info.file_size for info in infos) > MAX_SMALL + MAX_RATIO * size:
         raise _refuse(file, f"it unpacks to more than {MAX_RATIO} times its size")
     return run_name, entries
+
+
+def _is_below(path: str) -> bool:
+    """Whether a path stays below its folder on every system."""
+    return path.isprintable() and not {"\\", ":"} & {*path} and not {"", ".", ".."} & {*path.split("/")}
 
 
 def _check_space(file: Path, folder: Path, needed: int) -> None:
