@@ -118,3 +118,14 @@ def test_a_run_travels_in_a_zip_with_its_data(headwise, project, monkeypatch, tm
 @pytest.mark.parametrize("command", ["copy", "archive", "unpack", "remove"])
 def test_commands_of_runs_have_examples(headwise, command):
     assert f"headwise runs {command} " in headwise("runs", command, "--help").out.split("For example:")[1]
+
+
+def test_a_model_that_is_fitted_in_one_pass_cannot_be_trained_longer(headwise, tmp_path):
+    (tmp_path / "book.txt").write_text("a rose is a rose is a rose. " * 200)
+    (tmp_path / "rose.toml").write_text(
+        'task = "language-model"\nmodel = "ngram"\n[data]\ntrain = "book.txt"\nformat = "text"\n[train]\nepochs = 1\n'
+    )
+    assert headwise("train", "rose.toml").status == 0
+    refused = headwise("train", "--resume", "runs/rose", "--minutes", "1")
+    assert refused.status == 2 and "fitted in one pass and cannot be trained longer" in refused.err
+    assert read_train(tmp_path / "runs/rose")["minutes"] == 0

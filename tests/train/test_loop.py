@@ -1,3 +1,4 @@
+import math
 import os
 import signal
 import time
@@ -177,7 +178,23 @@ def test_an_extension_that_is_interrupted_is_resumed_to_the_same_bits(fit, toy):
     assert fit("stopped", longer)[1].step == 36
     assert same(run, whole)
     rates = [row["rate"] for row in whole.metrics.rows() if "rate" in row and row["step"] > 24]
-    assert rates[0] > rates[-1] > 0  # of the cosine, which begins anew
+    shares = [(step - 1) / 12 for step in (4, 8, 12)]  # of the new budget that is spent before steps 28, 32 and 36
+    assert rates == pytest.approx([0.01 * (1 + math.cos(math.pi * share)) / 2 for share in shares])
+
+
+def test_the_progress_of_a_loss_goes_on_in_a_run_that_is_trained_longer(fit, toy):
+    seen = []
+
+    def loss(model, batch, state):
+        seen.append(state.progress)
+        return toy.Task().loss(model, batch, state)
+
+    task = SimpleNamespace(loss=loss, init_state=toy.Task().init_state)
+    fit("longer")
+    fit(
+        "longer", CONFIG.replace(steps=28, restart={**RESTART, "progress": 0.5}, accumulate=1), task=task, validate=None
+    )
+    assert sorted(set(seen)) == [0.5, 0.625, 0.75, 0.875]
 
 
 def test_early_stopping_begins_anew_in_a_run_that_is_trained_longer(fit):
