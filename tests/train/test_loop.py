@@ -1,3 +1,4 @@
+import math
 import os
 import signal
 import time
@@ -149,6 +150,73 @@ def test_a_run_of_every_optimizer_is_resumed_to_the_same_bits(fit, optimizer):
     assert not same(run, whole)
     fit("resumed", config)
     assert same(run, whole)
+
+
+RESTART = {"step": 24, "epoch": 6}  # where CONFIG ends
+
+
+def test_a_run_that_is_trained_longer_at_a_constant_rate_equals_one_with_the_whole_budget(fit):
+    whole, _ = fit("whole", CONFIG.replace(steps=36))
+    run, first = fit("longer")
+    _, result = fit("longer", CONFIG.replace(steps=36, restart=RESTART))
+    assert (first.step, result.step, result.reason) == (24, 36, "steps")
+    assert same(run, whole)
+
+
+def test_an_extension_that_is_interrupted_is_resumed_to_the_same_bits(fit, toy):
+    longer = CONFIG.replace(steps=36, restart=RESTART, schedule={"kind": "cosine", "lr": 0.01, "warmup": 4})
+    for name in ("whole", "stopped"):
+        fit(name)
+    whole, _ = fit("whole", longer)
+
+    def stop(now, batch):
+        if now == 10:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    run, result = fit("stopped", longer, task=task_that(toy, stop))
+    assert result.interrupted and 24 < result.step < 36
+    assert fit("stopped", longer)[1].step == 36
+    assert same(run, whole)
+    rates = [row["rate"] for row in whole.metrics.rows() if "rate" in row and row["step"] > 24]
+    shares = [(step - 1) / 12 for step in (4, 8, 12)]  # of the new budget that is spent before steps 28, 32 and 36
+    assert rates == pytest.approx([0.01 * (1 + math.cos(math.pi * share)) / 2 for share in shares])
+
+
+def test_the_progress_of_a_loss_goes_on_in_a_run_that_is_trained_longer(fit, toy):
+    seen = []
+
+    def loss(model, batch, state):
+        seen.append(state.progress)
+        return toy.Task().loss(model, batch, state)
+
+    task = SimpleNamespace(loss=loss, init_state=toy.Task().init_state)
+    fit("longer")
+    fit(
+        "longer", CONFIG.replace(steps=28, restart={**RESTART, "progress": 0.5}, accumulate=1), task=task, validate=None
+    )
+    assert sorted(set(seen)) == [0.5, 0.625, 0.75, 0.875]
+
+
+def test_early_stopping_begins_anew_in_a_run_that_is_trained_longer(fit):
+    config = CONFIG.replace(steps=80, validate_every=2, patience=2)
+    worse = iter(range(1000))
+    how = {"validate": lambda model: {"nll": float(next(worse))}}
+    _, first = fit("stale", config, **how)
+    assert (first.reason, first.step) == ("patience", 6)
+    longer = config.replace(steps=10, restart={"step": 6, "epoch": 1, "index": 4})
+    assert fit("stale", longer, **how)[1].step == 10
+    assert fit("stale", longer, **how)[1].reason in ("steps", "patience")
+
+
+def test_a_shorter_epoch_of_changed_data_begins_the_next(fit, toy):
+    class Short(toy.Data):
+        def plan(self, epoch):
+            return super().plan(epoch)[:4]
+
+    _, result = fit("changed", CONFIG.replace(steps=6))
+    assert (result.step, result.epoch) == (6, 1)  # and four batches of the epoch
+    _, result = fit("changed", CONFIG.replace(steps=8), data=Short())
+    assert (result.step, result.epoch) == (8, 3)
 
 
 def test_a_finished_run_stays_as_it_is(fit):

@@ -81,3 +81,25 @@ def test_every_schedule_is_a_positive_rate_before_the_budget_is_spent(kind):
     config = TrainConfig(steps=1, schedule=kind).for_width(64)
     rate = config.schedule.build()
     assert all(0 < rate(step, (step - 1) / 500) <= 1 for step in range(1, 501))
+
+
+@pytest.mark.parametrize("kind", ["cosine", "linear", "wsd"])
+def test_a_warm_restart_warms_up_and_decays_over_the_new_budget(kind):
+    config = TrainConfig(steps=200, schedule={"kind": kind, "lr": 0.5, "warmup": 4}, restart={"step": 100})
+    rate, first = config.build_schedule(), config.schedule.build()
+    assert [rate(100 + step, (step - 1) / 100) for step in range(1, 101)] == pytest.approx(
+        [first(step, (step - 1) / 100) for step in range(1, 101)]
+    )
+
+
+def test_a_warm_restart_warms_up_for_a_tenth_of_the_new_budget_at_most():
+    config = TrainConfig(steps=200, schedule={"kind": "linear", "lr": 1.0, "warmup": 4000}, restart={"step": 100})
+    rate = config.build_schedule()
+    assert rate(106, 0.05) == pytest.approx(0.5 * 0.95)
+    assert rate(111, 0.1) == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("kind", ["noam", "inverse_sqrt", "constant", "relative_step"])
+def test_schedules_of_the_step_alone_go_on_in_a_run_that_is_trained_longer(kind):
+    config = TrainConfig(steps=200, schedule=kind, restart={"step": 100}).for_width(64)
+    assert config.build_schedule()(101, 0.0) == config.schedule.build()(101, 0.5)

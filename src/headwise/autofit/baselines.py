@@ -161,14 +161,14 @@ def score_baselines(trained: TrainedModel, evaluation: Evaluation) -> list[Basel
         return []
     if NGRAM in names:
         return [BaselineResult(NGRAM, score_ngram(trained))]
-    if isinstance(experiment.data, ImagesConfig):
-        train, test = load_images(experiment.data).train, task.load_test_pairs(experiment.data)
+    if isinstance(trained.data, ImagesConfig):
+        train, test = load_images(trained.data).train, task.load_test_pairs(trained.data)
         if isinstance(task, Detect):
             return [BaselineResult(MEAN_BOXES, score_mean_boxes(train, test, task.config.sides))]
         pixels = test.pixels if isinstance(test, Images) else stack_pixels(evaluation.sources)
         outputs = {name: IMAGE_BASELINES[name](train, pixels) for name in names}
     else:
-        pairs = list(load_corpus(experiment.data.replace(one_to_one=experiment.task.one_to_one)).train)
+        pairs = list(load_corpus(trained.data.replace(one_to_one=experiment.task.one_to_one)).train)
         outputs = {name: TEXT_BASELINES[name](pairs, evaluation.sources) for name in names}
     return [BaselineResult(name, task.score_outputs(texts, evaluation.references)) for name, texts in outputs.items()]
 
@@ -191,7 +191,7 @@ def score_ngram(trained: TrainedModel, order: int = 5) -> list[Score]:
     """Perplexity of an interpolated Kneser-Ney model with the run's tokeniser."""
     experiment: Experiment = trained.experiment
     task = trained.task
-    prepared = experiment.task.task_class.prepare(experiment.data, trained.tokenisers)
+    prepared = experiment.task.task_class.prepare(trained.data, trained.tokenisers)
     model = task.build(NgramConfig(order=order))
     task.fit_model(model, prepared.train)
-    return task.evaluate(model, task.load_test_pairs(experiment.data)).scores
+    return task.evaluate(model, task.load_test_pairs(trained.data)).scores

@@ -26,6 +26,10 @@ Changes = Annotated[
     Parameter(name="--set", negative="", help="Change a key of the experiment: --set train.steps=1000"),
 ]
 Device = Annotated[str, Parameter(help="cpu, cuda, cuda:1, mps; auto: an accelerator if there is one.")]
+DataRoot = Annotated[
+    Path | None,
+    Parameter(help="The folder that has the run's data, if they are neither beside the run nor where they were."),
+]
 Threads = Annotated[int, Parameter(help="Threads of torch; 0: torch's default.")]
 Int8 = Annotated[bool, Parameter(negative="", help="8-bit weights: faster, nearly the same outputs.")]
 File = Annotated[Path | None, Parameter(help="Read lines from a file instead of stdin.")]
@@ -77,12 +81,13 @@ def load_model(
     checkpoint: str = "best",
     device: str = "auto",
     threads: int = 0,
+    data_root: Path | None = None,
 ) -> TrainedModel:
     """Load a trained model, or several runs as an ensemble; from now on warnings are printed on stderr."""
     log_to_stderr()
     from headwise.experiment.load import load
 
-    return load(runs, which=checkpoint, device=set_up_device(device, threads))
+    return load(runs, which=checkpoint, device=set_up_device(device, threads), data_root=data_root or "")
 
 
 def read_chunks(texts: Sequence[str], file: Path | None) -> Iterator[list[str]]:

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from headwise.cli.common import Beams, Checkpoint, Device, Ensemble, Json, LengthPenalty, Threads, load_model, say
+from headwise.cli.common import (
+    Beams,
+    Checkpoint,
+    DataRoot,
+    Device,
+    Ensemble,
+    Json,
+    LengthPenalty,
+    Threads,
+    load_model,
+    say,
+)
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,6 +37,7 @@ def evaluate(
         list[str] | None,
         Parameter(negative="", help="Your own data: a file in any format, two aligned files, a folder; images."),
     ] = None,
+    data_root: DataRoot = None,
     and_: Ensemble = None,
     beams: Beams = None,
     length_penalty: LengthPenalty = None,
@@ -49,13 +61,14 @@ def evaluate(
         headwise evaluate runs/demo
         headwise evaluate runs/multi30k --beams 5 --language de --json
         headwise evaluate runs/mine --data held_out.tsv --show 10
+        headwise evaluate /elsewhere/runs/mine --data-root /disk/corpora
         headwise evaluate runs/reviews --data other_reviews.parquet
         headwise evaluate runs/multi30k --by-length lengths.svg
         headwise evaluate runs/ewt-lstm --confusion tags.svg
         headwise evaluate runs/shakespeare-lstm --data sonnets.txt
         headwise evaluate vit-base-patch16-224 --data photos/
     """
-    loaded = load_model([run, *(and_ or ())], checkpoint, device, threads)
+    loaded = load_model([run, *(and_ or ())], checkpoint, device, threads, data_root)
     _check(loaded, outputs, show, confusion, by_length)
     settings: dict[str, Any] = {
         key: value for key, value in (("beams", beams), ("length_penalty", length_penalty)) if value is not None
@@ -114,7 +127,7 @@ def _replace_images(loaded: TrainedModel, data: Sequence[str]) -> TrainedModel:
         raise UserError("--data: name one image dataset, or one folder with a folder for each class")
     parts = dict.fromkeys(("train", "valid", "test"), data[0])  # all splits, so that the whole folder is scored
     images = validate(ImagesConfig, parts if Path(data[0]).exists() else {"name": data[0]}, "--data")
-    return replace(loaded, experiment=loaded.experiment.replace(data=images))
+    return replace(loaded, experiment=loaded.experiment.replace(data=images), run=None)
 
 
 def _read_pairs(files: tuple[Path, ...], loaded: TrainedModel) -> Sequence[Pair]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, Device, Json, Threads, load_model, say
+from headwise.cli.common import Checkpoint, DataRoot, Device, Json, Threads, load_model, say
 
 if TYPE_CHECKING:
     from headwise.inspect.exposure import Exposure
@@ -22,6 +22,7 @@ def exposure(
         list[str] | None, Parameter(negative="", help="Your own pairs: one TSV, or two aligned files.")
     ] = None,
     most: Annotated[int, Parameter(validator=validators.Number(gte=1), help="Maximum number of texts.")] = 2000,
+    data_root: DataRoot = None,
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = 0,
@@ -42,7 +43,7 @@ def exposure(
 
     if out:
         check_ending(out, ".svg", ".png")
-    loaded = load_model(run, checkpoint, device, threads)
+    loaded = load_model(run, checkpoint, device, threads, data_root)
     from headwise.data.read import read_pairs
     from headwise.inspect.exposure import measure_exposure as measure
     from headwise.inspect.exposure import plot

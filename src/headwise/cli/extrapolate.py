@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, Device, Json, Threads, load_model, say
+from headwise.cli.common import Checkpoint, DataRoot, Device, Json, Threads, load_model, say
 
 if TYPE_CHECKING:
     from headwise.inspect.extrapolate import PositionBin
@@ -20,6 +20,7 @@ def extrapolate(
         int, Parameter(validator=validators.Number(gte=1), help="Maximum length, as a multiple of the context.")
     ] = 4,
     out: Annotated[Path | None, Parameter(help="Plot the curves to this .svg or .png.")] = None,
+    data_root: DataRoot = None,
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = 0,
@@ -50,7 +51,7 @@ def extrapolate(
     found: dict[str, list[PositionBin]] = {}
     contexts = set()
     for run in runs:
-        loaded = load_model(run, checkpoint, device, threads)
+        loaded = load_model(run, checkpoint, device, threads, data_root)
         contexts.add(loaded.check_task("language-model").config.context)
         if len(contexts) > 1:
             raise UserError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, Json, load_model, say
+from headwise.cli.common import Checkpoint, DataRoot, Json, load_model, say
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def inspect(
         bool, Parameter(negative="", help="Load of the experts in each layer, on the validation split.")
     ] = False,
     json_: Json = False,
+    data_root: DataRoot = None,
     checkpoint: Checkpoint = "best",
 ) -> None:
     """Draw attention maps of a run for a text or an image.
@@ -102,7 +103,7 @@ def inspect(
     if beside is not None and (view not in (None, "alignment") or kind not in (None, "cross") or head is not None):
         # two runs may have different numbers of heads
         raise UserError("--beside: draws the mean of the heads of cross-attention; leave out --view, --kind and --head")
-    loaded, name = load_model(run, checkpoint, "cpu"), run.resolve().name
+    loaded, name = load_model(run, checkpoint, "cpu", data_root=data_root), run.resolve().name
     if spectrum:
         _show_spectrum(loaded, text, out, json_, name)
     elif experts:

@@ -25,7 +25,7 @@ COMMANDS = {
         "check": ("headwise.cli.check:check", "Check your own parts: shapes, causality, padding, KV cache, gradients."),
         "train": ("headwise.cli.train:train", "Train an experiment, or resume a run."),
         "augment": ("headwise.cli.augment:augment", "Draw examples of augmented images."),
-        "runs": ("headwise.cli.runs:runs", "List, compare and plot runs."),
+        "runs": ("headwise.cli.runs:app", "List, compare and plot runs; copy, archive, unpack and remove them."),
         "merge": ("headwise.cli.merge:merge", "Merge the LoRA matrices of a run into its weights."),
         "compare": ("headwise.cli.compare:compare", "Train variants of an experiment over seeds; a table and a plot."),
         "scaling": ("headwise.cli.scaling:scaling", "Train several sizes and fit scaling laws."),

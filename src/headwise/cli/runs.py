@@ -7,12 +7,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
-from headwise.cli.common import Json, make_printable, say
+from headwise.cli.common import DataRoot, Json, make_printable, say
 from headwise.errors import UserError
 
+app = App(name="runs")
 
+
+@app.default
 def runs(
     *paths: Path,
     compare: Annotated[bool, Parameter(negative="", help="Show the settings that differ between the runs.")] = False,
@@ -20,13 +23,15 @@ def runs(
     over: Annotated[Literal["step", "minutes", "epoch"], Parameter(help="The x axis of the plot.")] = "step",
     json_: Json = False,
 ) -> None:
-    """List, compare and plot runs.
+    """List, compare and plot runs; copy, archive, unpack and remove them.
 
     For example:
 
         headwise runs
         headwise runs runs/a runs/b --compare
         headwise runs runs/* --plot curves.png --over minutes
+        headwise runs archive runs/a a.zip --data
+        headwise runs remove --help
 
     Parameters
     ----------
@@ -59,6 +64,117 @@ def runs(
         from headwise.runs.plot import plot_runs
 
         say(f"plot: {plot_runs(readable, plot, over)}")
+
+
+@app.command
+def copy(run: Path, new: Path) -> None:
+    """Copy a run to a new folder, such as before it is trained longer.
+
+    For example:
+
+        headwise runs copy runs/words runs/words-longer
+
+    Parameters
+    ----------
+    run
+        A run folder.
+    new
+        The folder of the copy, which must not exist.
+    """
+    from headwise.runs import Run
+    from headwise.runs.archive import copy_run
+
+    print(copy_run(Run.open(run), new).path)
+
+
+@app.command
+def archive(
+    run: Path,
+    file: Path,
+    *,
+    data: Annotated[bool, Parameter(negative="", help="Store the data files, too.")] = False,
+    data_root: DataRoot = None,
+) -> None:
+    """Write a run to one zip, which `headwise runs unpack` opens on another machine.
+
+    It holds the files that training writes, with the SHA-256 of each. A corpus by name stays a name.
+
+    For example:
+
+        headwise runs archive runs/words words.zip
+        headwise runs archive runs/words words.zip --data
+
+    Parameters
+    ----------
+    run
+        A run folder.
+    file
+        The zip, which must not exist.
+    """
+    from headwise.runs import Run
+    from headwise.runs.archive import archive_run
+
+    opened = Run.open(run)
+    left_out = archive_run(opened, file, _list_data(opened, data_root) if data else None)
+    if left_out:
+        say(f"left out, as training did not write them: {make_printable(', '.join(left_out))}")
+    print(file)
+
+
+@app.command
+def unpack(file: Path, folder: Path = Path("runs")) -> None:
+    """Unpack an archived run. The zip may come from anybody: names, links, sizes and digests are checked.
+
+    For example:
+
+        headwise runs unpack words.zip
+        headwise runs unpack words.zip other-runs
+
+    Parameters
+    ----------
+    file
+        A zip that `headwise runs archive` wrote.
+    folder
+        The folder of runs that it becomes a part of.
+    """
+    from headwise.runs.archive import unpack as unpack_run
+
+    print(unpack_run(file, folder).path)
+
+
+@app.command
+def remove(
+    run: Path, *, yes: Annotated[bool, Parameter(negative="", help="Delete it; without this, nothing is done.")] = False
+) -> None:
+    """Delete a run folder; one that is being trained is refused.
+
+    For example:
+
+        headwise runs remove runs/words
+        headwise runs remove runs/words --yes
+
+    Parameters
+    ----------
+    run
+        A run folder.
+    """
+    from headwise.runs import Run
+    from headwise.runs.archive import remove_run
+
+    remove_run(Run.open(run), yes)
+    say(f"removed {run}")
+
+
+def _list_data(run: Any, data_root: Path | None) -> dict[str, Path]:
+    from headwise.data.locate import list_data_files
+    from headwise.experiment.config import parse_experiment
+    from headwise.runs.data_record import read_record
+
+    data = parse_experiment(run.config, str(run.path / "config.toml")).data
+    record = read_record(run)
+    if not data.name and not record.files:
+        raise UserError(f"--data: {run.path} has no record of its data files; leave it out, and copy them yourself")
+    return list_data_files(data, run.path, record, data_root or "")
 
 
 def _print_table(summaries: list[Any]) -> None:

@@ -41,6 +41,7 @@ class Prepared(Generic[Data, Pairs]):
     valid: Data
     valid_pairs: Pairs
     test_pairs: Pairs
+    files: tuple[Path, ...] = ()  # that were read
 
 
 def prepare(
@@ -63,7 +64,7 @@ def prepare(
         _load_examples(part, tokenise(pairs, tokeniser), tokeniser, data.max_length, root / f"{key}-{part}")
         for part, pairs in (("train", corpus.train), ("valid", corpus.valid))
     )
-    return Prepared(tokeniser, train, valid, corpus.valid, corpus.test)
+    return Prepared(tokeniser, train, valid, corpus.valid, corpus.test, corpus.files)
 
 
 def _load_examples(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -30,20 +31,23 @@ def load(
     which: str = "best",
     device: str | torch.device = "cpu",
     trust: bool = False,
+    data_root: str | Path = "",
 ) -> TrainedModel:
     """A run folder, a Hugging Face folder, a GGUF file, or several runs as one ensemble.
 
     `which` names the checkpoint: best, last, average (of the last few) or step-N. A run that was trained with parts of
     its own keeps their code, which is executed only with `trust`, or if `headwise.use_parts` imported the same file.
+    `data_root` is the folder that has the data of the run, if they are neither beside it nor where they were;
+    `evaluate` needs them, loading does not.
     """
     if not isinstance(source, str | Path):
-        members = [load(member, which=which, device=device, trust=trust) for member in source]
+        members = [load(member, which=which, device=device, trust=trust, data_root=data_root) for member in source]
         first = members[0]
         if len(members) == 1:
             return first
         if any(member.tokenisers.to_json() != first.tokenisers.to_json() for member in members):
             raise UserError("the runs of an ensemble must have the same tokenisers; train them from the same data")
-        return TrainedModel(Ensemble([member.model for member in members]), first.tokenisers, first.experiment)
+        return replace(first, model=Ensemble([member.model for member in members]))
     path = Path(source)
     if path.suffix == ".gguf":
         return from_gguf(path).to(device)
@@ -60,7 +64,7 @@ def load(
     if experiment.tuning.lora.rank:  # fold LoRA into the weights: only training keeps it apart
         merge_lora(model)
         experiment = experiment.replace(tuning=TuningConfig())
-    return TrainedModel(model.to(device).eval(), tokenisers, experiment)
+    return TrainedModel(model.to(device).eval(), tokenisers, experiment, run, data_root)
 
 
 def read_experiment(run: Run, trust: bool = False) -> Experiment:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,19 @@ from torch import nn
 
 from headwise.blocks.admin import profile
 from headwise.config.plugins import collect_parts
+from headwise.data.cache import resolve_cache_root
+from headwise.data.digests import record_files
+from headwise.data.locate import check_files, check_unchanged, locate_data, relative_to_base
 from headwise.data.prepare import Prepared
 from headwise.embeddings import initialise
 from headwise.errors import UserError
 from headwise.experiment.config import Experiment
+from headwise.experiment.extend import Extension, extend_budget
 from headwise.experiment.load import load, load_vectors, read_experiment
 from headwise.inference.trained_model import TrainedModel
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique_tensors
+from headwise.runs.data_record import read_record, write_record
 from headwise.tasks.base import AnyModelTask, TrainingData
 from headwise.text.tokenisers import Tokenisers
 from headwise.train import hardware
@@ -50,25 +55,61 @@ def train_experiment(
     task, data = _build_data(experiment, prepared, model)  # errors in the data come before there is a folder
     first = Checkpoint({"step": 0}, unique_tensors(model))
     check_finite(first)
+    files = record_files(prepared.files, resolve_cache_root(experiment.data.cache))
     config, parts = experiment.model_dump(mode="json"), collect_parts(experiment)
     run = Run.create_unique(folder, experiment.name or "run", config, parts)
+    write_record(run, Path(), files)
     prepared.tokenisers.save(run.tokenizer)
     if experiment.init_from:  # a resumed run does not need the pretrained model again
         save(run, first)
     return run, _train(run, experiment, prepared, model, task, data, announce, **options)
 
 
-def resume(path: str | Path, announce: Announce = ignore, trust: bool = False, **options: Any) -> tuple[Run, Result]:
-    """Resume a run from its newest complete checkpoint. With `trust`, the code of parts that it keeps is executed."""
-    run = Run.open(path)
+def resume(
+    path: str | Path,
+    announce: Announce = ignore,
+    *,
+    steps: int = 0,
+    epochs: int = 0,
+    minutes: float = 0.0,
+    data_root: str | Path = "",
+    changed_data: bool = False,
+    trust: bool = False,
+    **options: Any,
+) -> tuple[Run, Result]:
+    """Resume a run from its newest complete checkpoint; with `steps`, `epochs` or `minutes`, train it so much longer.
+
+    `data_root` is the folder that has the data, where they are neither beside the run nor where they were. Data that
+    have changed since the run began are refused, unless `changed_data` is set. With `trust`, the code of parts that the
+    run keeps is executed.
+    """
+    run, extension = Run.open(path), Extension(steps, epochs, minutes)
     experiment = read_experiment(run, trust)
     if not run.tokenizer.exists() or (experiment.init_from and not run.steps()):
         raise UserError(f"{run.path} ended before training began; train it anew")
     hardware.prepare(experiment.train)
-    prepared = experiment.task.task_class.prepare(experiment.data, Tokenisers.load(run.tokenizer))
+    record = read_record(run)
+    location = locate_data(experiment.data, run.path, record, data_root)
+    if not changed_data:  # before anything is prepared
+        check_unchanged(location, record)
+    prepared = experiment.task.task_class.prepare(location.data, Tokenisers.load(run.tokenizer))
+    if not changed_data:
+        check_files(location, record, prepared.files)
     model = _build_model(experiment, prepared.tokenisers, announce, first=not run.steps())
     apply_tuning(model, experiment.tuning)
-    task, data = _build_data(experiment, prepared, model)
+    folders = [Path(record.folder), run.path / record.from_run] if record.folder or record.from_run else []
+    task, data = _build_data(experiment, prepared, model, folders)
+    if extension:
+        if data is None:
+            raise UserError(f"{run.path}: its model is fitted in one pass and cannot be trained longer; fit a new one")
+        experiment, line = extend_budget(run, experiment, extension)
+        announce(line)
+        with run.lock():
+            run.write_config(experiment.model_dump(mode="json"))
+    if changed_data:
+        files = record_files(prepared.files, resolve_cache_root(location.data.cache))
+        with run.lock():
+            write_record(run, location.base, relative_to_base(location, files))
     return run, _train(run, experiment, prepared, model, task, data, announce, **options)
 
 
@@ -107,19 +148,22 @@ def _build_model(experiment: Experiment, tokenisers: Tokenisers, announce: Annou
 
 
 def _build_data(
-    experiment: Experiment, prepared: Prepared, model: nn.Module
+    experiment: Experiment, prepared: Prepared, model: nn.Module, folders: Sequence[Path] = ()
 ) -> tuple[AnyModelTask, TrainingData | None]:
-    """The task and its batches; None for a model without parameters, which is fitted in one pass."""
+    """The task and its batches; None for a model without parameters, which is fitted in one pass. `folders` are those
+    in which a teacher may be, besides the current one."""
     task = experiment.create_task(prepared.tokenisers)
     if task.teacher_run:
-        load_teacher(task)
+        load_teacher(task, folders)
     has_parameters = any(True for _ in model.parameters())
     return task, task.build_batches(prepared.train, experiment.seed, experiment.train) if has_parameters else None
 
 
-def load_teacher(task: AnyModelTask) -> None:
+def load_teacher(task: AnyModelTask, folders: Sequence[Path] = ()) -> None:
     """Load the teacher of knowledge distillation; one that does not fit is refused before there is a run."""
     path, which = parse_run_reference(task.teacher_run)
+    if not path.is_dir():
+        path = next((folder / path for folder in folders if (folder / path).is_dir()), path)
     try:
         loaded = load(path, which=which)
         teacher = loaded.check_task(task.kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from torch import Tensor
 from headwise.blocks.evaluation import get_device
 from headwise.config.base import validate
 from headwise.config.plugins import collect_parts
+from headwise.data.config import DataConfig
+from headwise.data.locate import locate_data, warn_of_changes
 from headwise.data.read import Pair
 from headwise.data.word_pieces import split_words
 from headwise.decode.config import DecodeConfig
@@ -23,6 +26,7 @@ from headwise.errors import UserError
 from headwise.inference.few_shot import TEMPLATE, build_few_shot_prompt
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique_tensors
+from headwise.runs.data_record import read_record, write_record
 from headwise.tasks.base import AnyModelTask, Evaluation, ImageDescription
 from headwise.tasks.tables import TASKS, task_config
 from headwise.text.tokenisers import Tokenisers
@@ -54,6 +58,8 @@ class TrainedModel:
     model: Any  # an nn.Module, an ensemble of them, or a deployment engine
     tokenisers: Tokenisers
     experiment: Experiment
+    run: Run | None = None  # that it was loaded from
+    data_root: str | Path = ""  # the folder that has the run's data; empty: see headwise.data.locate
 
     def to(self, device: str | torch.device) -> TrainedModel:
         """The trained model on another device."""
@@ -66,7 +72,19 @@ class TrainedModel:
         run = Run.create(path, self.experiment.model_dump(mode="json"), collect_parts(self.experiment))
         self.tokenisers.save(run.tokenizer)
         save(run, checkpoint)
+        if self.run and (record := read_record(self.run)).folder:
+            write_record(run, Path(record.folder), record.files)
         return run
+
+    @cached_property
+    def data(self) -> DataConfig:
+        """The data config of the experiment, with the folder in which its files are now; warns of changed files."""
+        if self.run is None:
+            return self.experiment.data
+        record = read_record(self.run)
+        location = locate_data(self.experiment.data, self.run.path, record, self.data_root)
+        warn_of_changes(location, record)
+        return location.data
 
     @property
     def task(self) -> AnyModelTask:
@@ -221,7 +239,7 @@ class TrainedModel:
 
     def held_out(self) -> Any:
         """The test split of the experiment, or its validation split if there is none."""
-        return self.task.load_test_pairs(self.experiment.data)
+        return self.task.load_test_pairs(self.data)
 
     def inspect(self, text: str, target: str = "", **settings: Any) -> Maps:
         """The attention maps of every layer and head for `text` and `target` (the output of the model if empty)."""

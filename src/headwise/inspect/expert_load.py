@@ -25,7 +25,7 @@ def measure_expert_load(loaded: TrainedModel, batches: int = 50) -> dict[str, Ex
     if not any(isinstance(part, Experts) for part in loaded.model.modules()):
         raise UserError("this run's model has no experts; inspect another run")
     experiment, task = loaded.experiment, loaded.task
-    prepared = type(task).prepare(experiment.data, loaded.tokenisers)
+    prepared = type(task).prepare(loaded.data, loaded.tokenisers)
     data, device = task.build_batches(prepared.valid, experiment.seed, experiment.train), get_device(loaded.model)
     loads: dict[LayerPath, ExpertLoad] = {}
     state = task.init_state(loaded.model)

@@ -72,7 +72,7 @@ class ImageInspection:
 
     def sample_held_out(self) -> np.ndarray:
         """Sample held-out images, (N, C, H, W) bytes, evenly over the set, which may be sorted by label."""
-        images = load_test_images(self.loaded.experiment.data, self.pixels)
+        images = load_test_images(self.loaded.data, self.pixels)
         return images.pixels[np.linspace(0, len(images) - 1, min(HELD_OUT, len(images))).astype(int)]
 
     @cached_property

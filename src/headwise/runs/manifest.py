@@ -27,7 +27,7 @@ class Damaged(UserError):
 def write_manifest(folder: Path) -> None:
     """Write the manifest of all files that are in the folder now."""
     files = {file.name: _describe_file(file) for file in sorted(folder.iterdir()) if file.name != NAME}
-    (folder / NAME).write_text(_render(files), encoding="utf-8")
+    (folder / NAME).write_text(render_manifest(files), encoding="utf-8")
 
 
 def list_files(folder: Path) -> list[str]:
@@ -51,15 +51,23 @@ def verify_files(folder: Path, names: Iterable[str]) -> list[str]:
 
 def _read_manifest(path: Path) -> Mapping[str, Any]:
     try:
-        text = read_bytes(path).decode("ascii")
-        files = parse_json(text)["files"]
-        intact = text == _render(files)
+        return parse_manifest(read_bytes(path))
     except OSError as error:
         raise Damaged(path, f"it cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise Damaged(path, str(error)) from error
+
+
+def parse_manifest(content: bytes) -> Mapping[str, Any]:
+    """The files that a manifest lists; raises ValueError if it was changed."""
+    try:
+        text = content.decode("ascii")
+        files: dict[str, Any] = parse_json(text)["files"]
+        intact = isinstance(files, dict) and text == render_manifest(files)
     except (ValueError, KeyError, TypeError):
         intact = False
     if not intact:
-        raise Damaged(path, "it differs from what was written")
+        raise ValueError("it differs from what was written")
     return files
 
 
@@ -69,7 +77,8 @@ def _describe_file(path: Path) -> dict[str, Any]:
         return {"bytes": file.tell(), "sha256": digest}
 
 
-def _render(files: Mapping[str, Any]) -> str:
+def render_manifest(files: Mapping[str, Any]) -> str:
+    """The text of a manifest, with a SHA-256 of itself."""
     text = json.dumps(files, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return json.dumps({"files": files, "sha256": digest}, sort_keys=True, indent=1) + "\n"

@@ -3,6 +3,7 @@
     runs/NAME/
       config.toml       the resolved experiment
       info.json         versions and time
+      data.json         where the data were; size, time and SHA-256 of each file (data_record.py)
       tokenizer.json    (written by the tokenisers)
       parts/            copies of the user's parts files, manifest.json; absent where all parts are built in
       metrics.jsonl     one row a line
@@ -95,7 +96,7 @@ class Run:
                 run.checkpoints.mkdir()
                 write(run.path / "info.json", json.dumps(_collect_info(), indent=1))
                 write_parts(run.path, parts)
-                write(run.path / "config.toml", tomli_w.dumps(dict(config)))
+                run.write_config(config)
             except BaseException:
                 remove(run.path)
                 raise
@@ -132,10 +133,14 @@ class Run:
             what = error.strerror if isinstance(error, OSError) else error
             raise UserError(f"{path} cannot be read: {what}; restore a copy of it, or delete the run") from error
 
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Replace config.toml, atomically."""
+        write(self.path / "config.toml", tomli_w.dumps(dict(config)))
+
     @property
     def info(self) -> dict[str, Any]:
         """Versions and creation time; empty if the file is missing."""
-        return _read_object(self.path / "info.json", INFO_TYPES)
+        return read_object(self.path / "info.json", INFO_TYPES)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -262,7 +267,7 @@ def find_runs(folder: Path | str) -> list[Run]:
 def read_state(checkpoint: Path) -> dict[str, Any]:
     """The state.json of a checkpoint, with the types that training writes."""
     path = checkpoint / "state.json"
-    state = _read_object(path, STATE_TYPES)
+    state = read_object(path, STATE_TYPES)
     _check_types(path, state.get("best") or {}, BEST_TYPES)
     return state
 
@@ -291,7 +296,7 @@ def _collect_info() -> dict[str, Any]:
     }
 
 
-def _read_object(path: Path, types: Mapping[str, type]) -> dict[str, Any]:
+def read_object(path: Path, types: Mapping[str, type]) -> dict[str, Any]:
     """Read a JSON object and check the types of its values; empty if the file is missing."""
     try:
         data = read_json(path)

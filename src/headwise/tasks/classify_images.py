@@ -181,7 +181,7 @@ def prepare_images(
     else:
         target = train_target(corpus.train.targets, tokeniser)
     sides = Tokenisers(measure_pixels(corpus.train, data, pixels), target)
-    return Prepared(sides, corpus.train, corpus.valid, corpus.valid, corpus.test)
+    return Prepared(sides, corpus.train, corpus.valid, corpus.valid, corpus.test, corpus.files)
 
 
 def collect_labels(targets: Sequence[str], config: TokeniserConfig | None = None) -> Labels:

@@ -7,12 +7,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
 from headwise.config.base import Config, Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt, Problems, Table, slot
-from headwise.train.schedules import SCHEDULES, Cosine, ScheduleConfig
+from headwise.train.schedules import SCHEDULES, Cosine, Schedule, ScheduleConfig, warm_restart
 
 if TYPE_CHECKING:
     from headwise.train.optim import OptimizerConfig
@@ -41,6 +41,20 @@ def _make_adam() -> AnyOptimizer:
     return AdamConfig()
 
 
+class RestartConfig(Config):
+    """Where the current budget began, in a run that is trained longer (`headwise train --resume RUN --minutes 10`).
+    The schedule restarts there (`headwise.train.schedules.warm_restart`). Step 0: the beginning."""
+
+    place = "train.restart"
+
+    step: NonNegativeInt = 0
+    epoch: NonNegativeInt = 0
+    index: NonNegativeInt = 0  # of the next batch in the epoch
+    minutes: NonNegativeFloat = 0.0
+    tokens: NonNegativeInt = 0
+    progress: Annotated[float, Field(ge=0, le=1)] = 0.0  # the fraction of the previous budget that was spent
+
+
 class TrainConfig(Config):
     """The `[train]` table of an experiment."""
 
@@ -56,6 +70,7 @@ class TrainConfig(Config):
     epochs: NonNegativeInt = 0
     minutes: NonNegativeFloat = 0.0
     tokens: NonNegativeInt = 0  # of the targets, as in metrics.jsonl
+    restart: RestartConfig = RestartConfig()  # written when a run is trained longer
 
     optimizer: AnyOptimizer = Field(default_factory=_make_adam)
     schedule: AnySchedule = Cosine()
@@ -84,6 +99,10 @@ class TrainConfig(Config):
         if not (self.steps or self.epochs or self.minutes or self.tokens):
             raise Problems([(("steps",), "training needs an end; set steps, epochs, minutes or tokens")])
         return self
+
+    def build_schedule(self) -> Schedule:
+        """The learning-rate schedule, restarted where a finished run is trained longer."""
+        return warm_restart(self.schedule, self.restart.step) if self.restart.step else self.schedule.build()
 
     def for_width(self, width: int) -> TrainConfig:
         """The same with the model's width in the schedule, if it needs one (noam)."""

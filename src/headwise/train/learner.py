@@ -38,7 +38,8 @@ class Learner:
         self.task, self.seed, self.clip = task, seed, config.clip_norm
         self.device = hardware.prepare(config)
         self.autocast = precision.autocast(config.precision, self.device)
-        self.schedule = config.schedule.build()
+        self.schedule = config.build_schedule()
+        self.start_progress = config.restart.progress  # of the loss, in a run that is trained longer
         self.model = model.to(self.device)
         self.optimizer = config.optimizer.build(model, lr_scales)
         self.state = task.init_state(model)
@@ -57,7 +58,7 @@ class Learner:
         reseed(self.seed, step, self.device)
         sums = torch.zeros(3, device=self.device)
         tokens, loads = 0, self.loads
-        self.state.progress = progress
+        self.state.progress = self.start_progress + (1 - self.start_progress) * progress
         self.carried_before = self.state.carried
         for batch in batches:
             with self.autocast, collect("aux", "load") as recorded:

@@ -89,6 +89,9 @@ class Loop:
         self.keep_checkpoints = max(config.keep_checkpoints, config.average_checkpoints)
         self.state, self.saved_state = self._resume()
         self.plan = self._plan_epoch()  # the batches of this epoch, as arrays of example indices
+        if self.state.index >= len(self.plan):  # the data have changed, and the epoch is shorter now
+            self.state.epoch, self.state.index = self.state.epoch + 1, 0
+            self.plan = self._plan_epoch()
         # Reading a gradient norm waits for the device, so on an accelerator it is read one step later.
         self.unchecked_steps: deque[Step] = deque()
         self.norm_lag = 0 if learner.device.type == "cpu" else 1
@@ -106,7 +109,10 @@ class Loop:
         if checkpoint is None:
             return state, {}
         update_pointers(self.run, checkpoint, self.keep_checkpoints)
-        return state, state.without_minutes()
+        saved_state = state.without_minutes()
+        if state.step and state.step == self.config.restart.step:  # early stopping begins anew
+            state.stale = 0
+        return state, saved_state
 
     def train(self, progress: Progress) -> Result:
         while True:
@@ -126,16 +132,17 @@ class Loop:
         return Result(stop_reason, state.step, state.epoch, state.minutes, state.best)
 
     def _measure_budgets(self) -> Mapping[str, float]:
-        """The fraction of each budget that is spent."""
+        """The fraction of each budget that is spent, counted from where a run that is trained longer restarted."""
         self.state.minutes = self._minutes()
+        state, start, batches = self.state, self.config.restart, len(self.plan)
         used = {
-            "steps": self.state.step,
-            "epochs": self.state.epoch + self.state.index / len(self.plan),
-            "minutes": self.state.minutes,
-            "tokens": self.state.tokens + self.learner.tokens,  # up to the last log row, and since
+            "steps": (start.step, state.step),
+            "epochs": (start.epoch + start.index / batches, state.epoch + state.index / batches),
+            "minutes": (start.minutes, state.minutes),
+            "tokens": (start.tokens, state.tokens + self.learner.tokens),  # up to the last log row, and since
         }
-        budgets = {name: getattr(self.config, name) for name in used}
-        return {name: min(1.0, used[name] / budget) for name, budget in budgets.items() if budget}
+        budgets = {name: (*used[name], getattr(self.config, name)) for name in used}
+        return {name: _fraction(*budget) for name, budget in budgets.items() if budget[-1]}
 
     def _minutes(self) -> float:
         return (monotonic() - self.start) / 60
@@ -298,6 +305,10 @@ class Loop:
             f"step {self.state.step}: {problem}; {good}: lower train.schedule.lr or set train.clip_norm, "
             "and train again"
         )
+
+
+def _fraction(start: float, now: float, end: float) -> float:
+    return min(1.0, max(0.0, now - start) / (end - start)) if end > start else 1.0
 
 
 def _abbreviate(numbers: Sequence[int], most: int = 20) -> str:

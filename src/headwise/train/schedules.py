@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import cos, pi
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -18,6 +18,7 @@ from headwise.config.base import Config, NonNegativeInt, PositiveFloat, Positive
 from headwise.errors import UserError
 
 Schedule = Callable[[int, float], float]
+REWARM = 0.1  # a warm restart warms up for at most this fraction of the new budget
 Floor = Annotated[float, Field(ge=0, le=1)]  # final learning rate as a fraction of the peak
 
 SCHEDULES = Table("schedule", default="cosine", place="train.schedule")
@@ -27,6 +28,7 @@ class ScheduleConfig(Config):
     """A learning-rate schedule: `build()` returns a function of step and progress."""
 
     kind: str
+    follows_budget: ClassVar[bool] = False  # decays over the budget, after a warm-up of `warmup` steps
 
     def build(self) -> Schedule:
         raise TypeError(f"{type(self).__name__} has no build method")
@@ -67,6 +69,7 @@ class Cosine(ScheduleConfig):
     """Cosine decay from `lr` to `floor · lr` over the budget."""
 
     kind: Literal["cosine"] = "cosine"
+    follows_budget = True
     lr: PositiveFloat = 1e-3
     warmup: NonNegativeInt = 100
     floor: Floor = 0.0
@@ -85,6 +88,7 @@ class Linear(ScheduleConfig):
     """Linear decay from `lr` to `floor · lr` over the budget."""
 
     kind: Literal["linear"] = "linear"
+    follows_budget = True
     lr: PositiveFloat = 1e-3
     warmup: NonNegativeInt = 100
     floor: Floor = 0.0
@@ -118,6 +122,7 @@ class Wsd(ScheduleConfig):
     """Constant `lr`, then decay to `floor · lr` over the last fraction `decay` of the budget."""
 
     kind: Literal["wsd"] = "wsd"
+    follows_budget = True
     lr: PositiveFloat = 1e-3
     warmup: NonNegativeInt = 100
     decay: Annotated[float, Field(gt=0, le=1)] = 0.2
@@ -179,6 +184,29 @@ class Constant(ScheduleConfig):
 
     def build(self) -> Schedule:
         return constant(self.lr, self.warmup)
+
+
+def warm_restart(config: ScheduleConfig, start: int) -> Schedule:
+    """Warm restart (Loshchilov & Hutter 2017) of a run that is trained longer from step `start` on.
+
+    A schedule that follows the budget warms up again, for `warmup` steps or a tenth of the new budget, whichever is
+    shorter, and decays over the new budget, as in continued pretraining (Ibrahim et al. 2024); `progress` is the
+    fraction of the new budget. All others depend on the step and go on as before.
+
+    >>> rate = warm_restart(Linear(lr=1.0, warmup=4), start=100)
+    >>> [rate(step, progress) for step, progress in ((101, 0.0), (102, 0.25), (103, 0.5))]
+    [0.25, 0.75, 0.5]
+    """
+    if not config.follows_budget:
+        return config.build()
+    settings: Any = config
+    decay, warmup = settings.replace(warmup=0).build(), max(settings.warmup, 1)
+
+    def rate(step: int, progress: float) -> float:
+        warmed = max(max(step - start, 1) / warmup, progress / REWARM)
+        return decay(step, progress) * min(1.0, warmed)
+
+    return rate
 
 
 def _warmup(step: int, warmup: int) -> float:

@@ -41,7 +41,7 @@ def load_images(config: ImagesConfig) -> ImageCorpus:
         _check_size(corpus[part], corpus["train"])
     if config.format not in UNLABELLED:
         _check_labels(corpus)
-    return ImageCorpus(**corpus)
+    return ImageCorpus(**corpus, files=_list_files(config, indices))
 
 
 def _index_parts(config: ImagesConfig) -> dict[str, ImageIndex]:
@@ -51,7 +51,7 @@ def _index_parts(config: ImagesConfig) -> dict[str, ImageIndex]:
         names: tuple[str, ...] = getattr(config, part)
         if not names:
             continue
-        paths = tuple(Path(config.root).expanduser() / Path(name).expanduser() for name in names)
+        paths = _resolve_paths(config, names)
         stored = READERS[config.format](paths, config)
         index = stored.get(part, stored.get(""))
         if index is None:
@@ -60,6 +60,18 @@ def _index_parts(config: ImagesConfig) -> dict[str, ImageIndex]:
             indices |= {other: other_index for other, other_index in stored.items() if other}
         indices[part] = index
     return indices
+
+
+def _resolve_paths(config: ImagesConfig, names: tuple[str, ...]) -> tuple[Path, ...]:
+    return tuple(Path(config.root).expanduser() / Path(name).expanduser() for name in names)
+
+
+def _list_files(config: ImagesConfig, indices: dict[str, ImageIndex]) -> tuple[Path, ...]:
+    """All files that were read: those that the config names, such as annotations, and those of the images."""
+    named = _resolve_paths(config, (*config.train, *config.valid, *config.test))
+    files = [path for path in named if path.is_file()]
+    files += [path for index in indices.values() for path in index.source.files]
+    return tuple(dict.fromkeys(files))
 
 
 def _split_train(fingerprints: np.ndarray, config: ImagesConfig, present: set[str]) -> dict[str, slice]:

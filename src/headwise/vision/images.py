@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -47,3 +48,4 @@ class ImageCorpus:
     train: Images
     valid: Images
     test: Images
+    files: tuple[Path, ...] = ()  # of all parts, with those of annotations; empty for generated images

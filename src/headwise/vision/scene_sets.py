@@ -25,9 +25,8 @@ def load_scene_corpus(name: str, root: Path, train: int = 0, size: int = 0, seed
     so that they stay the same when `train` grows."""
     counts = {"test": TEST, "valid": VALID, "train": train or TRAIN}
     starts = dict(zip(counts, [0, *accumulate(counts.values())], strict=False))
-    return ImageCorpus(
-        **{part: load_scenes(root, name, counts[part], size or DEFAULT_SIDE, seed, starts[part]) for part in counts}
-    )
+    parts = {part: load_scenes(root, name, counts[part], size or DEFAULT_SIDE, seed, starts[part]) for part in counts}
+    return ImageCorpus(parts["train"], parts["valid"], parts["test"])
 
 
 def load_scenes(root: Path, name: str, count: int, size: int, seed: int, start: int) -> Images:
