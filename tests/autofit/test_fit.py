@@ -10,6 +10,7 @@ from PIL import Image
 
 from headwise.autofit.fit import fit_files, summarise
 from headwise.autofit.model_card import list_commands
+from headwise.data.corpora import load_corpus
 from headwise.experiment.load import load
 
 WORDS = ["red", "green", "blue", "yellow", "small", "large"]
@@ -70,6 +71,10 @@ def test_fit_leaves_a_run_with_a_model_card(write, tmp_path):
     for section in ("## Data", "## Scores", "## Limits", "## Use", fitted.baselines[0].name):
         assert section in card
     assert any(path.name in line for line in lines)
+    if not fitted.plan.experiment.task.unpaired and fitted.plan.experiment.task.reads == "texts":
+        trained = load(fitted.run.path)
+        known = {source for source, _ in load_corpus(trained.task.adapt_data(trained.data)).train}
+        assert known and not known & set(fitted.evaluation.sources)  # baselines learn from what the model learns from
     assert any("baseline" in line for line in summarise(fitted))
     commands = list_commands(fitted.run, load(fitted.run.path), fitted.evaluation)
     assert shlex.split(commands["evaluate"]) == ["headwise", "evaluate", str(fitted.run.path)]

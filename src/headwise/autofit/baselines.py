@@ -168,7 +168,7 @@ def score_baselines(trained: TrainedModel, evaluation: Evaluation) -> list[Basel
         pixels = test.pixels if isinstance(test, Images) else stack_pixels(evaluation.sources)
         outputs = {name: IMAGE_BASELINES[name](train, pixels) for name in names}
     else:
-        pairs = list(load_corpus(trained.data.replace(one_to_one=experiment.task.one_to_one)).train)
+        pairs = list(load_corpus(task.adapt_data(trained.data)).train)  # the split of training
         outputs = {name: TEXT_BASELINES[name](pairs, evaluation.sources) for name in names}
     return [BaselineResult(name, task.score_outputs(texts, evaluation.references)) for name, texts in outputs.items()]
 

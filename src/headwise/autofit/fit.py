@@ -137,7 +137,7 @@ def _describe_split(chosen: Plan) -> Iterator[str]:
     data, statistics = chosen.experiment.data, chosen.statistics
     if not isinstance(data, TextDataConfig) or statistics is None:
         return
-    corpus = load_corpus(data.replace(one_to_one=chosen.experiment.task.one_to_one))
+    corpus = load_corpus(chosen.experiment.task.task_class.adapt_data(data))
     valid, test = len(corpus.valid), len(corpus.test)
     if data.format == "text" and valid <= 1:
         yield "held out: the end of the text, for validation"

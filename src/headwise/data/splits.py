@@ -151,7 +151,7 @@ class Subsample:
 
 
 def hold_out(rows: Iterable[Row], sizes: Sizes, stratify: bool, name: str) -> tuple[Split, list[Pair], list[Pair]]:
-    """Split rows into a training part, which is read at each iteration, a validation part and a test part.
+    """Stratified split and group split: a training part, read at each iteration, a validation and a test part.
 
     All pairs of a source are in one part, and all pairs of a group; a training pair whose source is in a held-out group
     is left out. With `stratify`, each label (target) has the same share in all parts. `name` is for errors.

@@ -152,6 +152,11 @@ class Task(ABC, Generic[Settings, Model, ExampleSet, PairSet]):
         return self.config.kind
 
     @classmethod
+    def adapt_data(cls, data: DataConfig) -> DataConfig:
+        """The data with the settings that the task needs, such as a stratified split."""
+        return data
+
+    @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         """Read and tokenise the data; given tokenisers are used as they are."""
         return prepare(data, tokeniser)
@@ -243,11 +248,6 @@ class TextTask(Task[Settings, Model, Examples, Sequence[Pair]]):
 
     def build_batches(self, examples: Examples, seed: int, config: TrainConfig) -> TrainingData:
         return PairData(examples, seed, config.tokens_per_batch, config.batch_size)
-
-    @classmethod
-    def adapt_data(cls, data: DataConfig) -> DataConfig:
-        """The data with the settings that the task needs."""
-        return data
 
     def load_test_pairs(self, data: DataConfig) -> Sequence[Pair]:
         corpus = load_corpus(self.adapt_data(data))

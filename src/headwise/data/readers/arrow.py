@@ -27,7 +27,7 @@ SPLITS = {"train": ("train",), "valid": ("validation", "valid", "val", "dev"), "
 
 
 def read_parquet(path: Path, options: ReadOptions) -> Iterator[Record]:
-    """Read the columns that `options.columns` names, by name or by number from 1."""
+    """Read columnar files (Parquet): the columns that `options.columns` lists, by name or by number from 1."""
     return _read_table(path, options, _iterate_parquet)
 
 
