@@ -58,7 +58,7 @@ MODEL_REASONS: Mapping[str, frozenset[str]] = {  # why keys of some model types 
         "n_positions", "n_special", "net_structure_type", "num_memory_blocks", "onnx_export", "padding_idx",
         "path_norm", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
         "pooler_type", "position_embedding_type", "predict_special_tokens", "save_step", "scale_embedding",
-        "sinusoidal_pos_embds", "unsloth_fixed",
+        "sinusoidal_pos_embds", "type_vocab_size", "unsloth_fixed",
     }),
     "of a head or an input that is not read": frozenset({
         "_label_trainable_num_channels", "add_fpn", "audio_samples_per_frame", "auxiliary_channels",
@@ -72,17 +72,18 @@ MODEL_REASONS: Mapping[str, frozenset[str]] = {  # why keys of some model types 
         "apply_layernorm", "out_features", "out_indices", "reshape_hidden_states", "stage_names",
     }),
     "dropout, initial weights and losses of training": frozenset({
-        "auxiliary_loss_weight", "bbox_cost", "bbox_loss_coefficient", "class_cost", "cls_dropout",
+        "auxiliary_loss_weight", "axial_norm_std", "bbox_cost", "bbox_loss_coefficient", "class_cost", "cls_dropout",
         "dice_loss_coefficient", "eos_coefficient", "giou_cost", "giou_loss_coefficient", "initializer_cutoff_factor",
-        "layerdrop", "mask_loss_coefficient", "qa_dropout", "router_ignore_padding_tokens",
+        "initializer_std", "layerdrop", "local_attention_probs_dropout_prob", "lsh_attention_probs_dropout_prob",
+        "mask_loss_coefficient", "qa_dropout", "router_ignore_padding_tokens",
         "semantic_loss_ignore_index", "seq_classif_dropout", "sparse_pred_ignore_index", "sparse_prediction",
     }),
     "how outputs are computed, and what is returned beside them": frozenset({
-        "deterministic_flash_attn", "gradient_checkpointing", "output_router_logits", "pretraining_tp",
+        "attention_type", "chunk_size_lm_head", "deterministic_flash_attn", "gradient_checkpointing", "output_router_logits", "pretraining_tp",
         "reference_compile", "reorder_and_upcast_attn", "repad_logits_with_grad",
     }),
     "follows from other keys, or from the tensors, whose shapes are compared": frozenset({
-        "freeze_batch_norm_2d", "hidden_size", "in_chans", "num_layers", "pooler_hidden_size", "pooler_output_size",
+        "freeze_batch_norm_2d", "hidden_size", "in_chans", "num_hidden_layers", "num_layers", "pooler_hidden_size", "pooler_output_size",
         "use_pretrained_backbone",
     }),
     "there are no word embeddings": frozenset({"tie_word_embeddings"}),

@@ -34,7 +34,6 @@ POOLERS = {"gelu": "pooler_gelu", "gelu_tanh": "pooler_gelu_tanh", "relu": "pool
 
 class HfNystromformerConfig(HfEncoderConfig):
     base_prefix = "nystromformer"
-    ignored_keys = ("add_cross_attention",)  # stored on each layer and never read
 
     model_type: Literal["nystromformer"] = "nystromformer"
     vocab_size: int = Field(30000, gt=0)

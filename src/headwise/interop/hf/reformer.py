@@ -41,7 +41,6 @@ class HfReformerConfig(HfTextConfig):
     ignored_keys = (
         "axial_norm_std",
         "chunk_size_lm_head",
-        "classifier_dropout",
         "local_attention_probs_dropout_prob",
         "lsh_attention_probs_dropout_prob",
         "num_hidden_layers",  # the length of attn_layers
