@@ -79,11 +79,13 @@ MODEL_REASONS: Mapping[str, frozenset[str]] = {  # why keys of some model types 
         "semantic_loss_ignore_index", "seq_classif_dropout", "sparse_pred_ignore_index", "sparse_prediction",
     }),
     "how outputs are computed, and what is returned beside them": frozenset({
-        "attention_type", "chunk_size_lm_head", "deterministic_flash_attn", "gradient_checkpointing", "output_router_logits", "pretraining_tp",
+        "attention_type", "chunk_size_lm_head", "deterministic_flash_attn", "gradient_checkpointing",
+        "output_router_logits", "pretraining_tp",
         "reference_compile", "reorder_and_upcast_attn", "repad_logits_with_grad",
     }),
     "follows from other keys, or from the tensors, whose shapes are compared": frozenset({
-        "freeze_batch_norm_2d", "hidden_size", "in_chans", "num_hidden_layers", "num_layers", "pooler_hidden_size", "pooler_output_size",
+        "freeze_batch_norm_2d", "hidden_size", "in_chans", "num_hidden_layers", "num_layers", "pooler_hidden_size",
+        "pooler_output_size",
         "use_pretrained_backbone",
     }),
     "there are no word embeddings": frozenset({"tie_word_embeddings"}),
