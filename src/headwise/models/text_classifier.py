@@ -11,9 +11,10 @@ from headwise.blocks.losses import Loss
 from headwise.blocks.pool import count_needed_outputs
 from headwise.blocks.stack import Encoder
 from headwise.blocks.stream import Context
+from headwise.utils.notebook import HtmlTree
 
 
-class TokenClassifier(nn.Module):
+class TokenClassifier(HtmlTree, nn.Module):
     """Token classification: p(label of each token | text)."""
 
     def __init__(self, encoder: Encoder, head: VocabularyHead):
@@ -26,7 +27,7 @@ class TokenClassifier(nn.Module):
         return self.head(x) if labels is None else self.head.loss(x, labels, label_smoothing)
 
 
-class SequenceClassifier(nn.Module):
+class SequenceClassifier(HtmlTree, nn.Module):
     """Sequence classification: p(label | text), from the pooled vectors of its tokens."""
 
     def __init__(self, encoder: Encoder, pool: nn.Module, head: VocabularyHead):
@@ -39,7 +40,7 @@ class SequenceClassifier(nn.Module):
         return self.head(x) if labels is None else self.head.loss(x, labels, label_smoothing)
 
 
-class TextEncoder(nn.Module):
+class TextEncoder(HtmlTree, nn.Module):
     """Sentence embedding: the pooled vectors of the tokens, without a head."""
 
     def __init__(self, encoder: Encoder, pool: nn.Module):
@@ -51,7 +52,7 @@ class TextEncoder(nn.Module):
         return self.pool(self.encoder(ids, Context(outputs_needed=count_needed_outputs([self.pool]))))
 
 
-class SpanClassifier(nn.Module):
+class SpanClassifier(HtmlTree, nn.Module):
     """Extractive question answering: p(start, end | question and text): the answer is a span of the second of two
     texts."""
 

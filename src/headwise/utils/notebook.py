@@ -63,6 +63,13 @@ def in_notebook() -> bool:
     return shell is not None and hasattr(shell, "kernel")
 
 
+class HtmlTree:
+    """A mixin of models: a notebook shows the tree of modules."""
+
+    def _repr_html_(self) -> str:
+        return render("model", self)
+
+
 class NotebookDisplay:
     """An output of the current cell that is replaced in place; needs no widgets."""
 
