@@ -23,7 +23,9 @@ def read_html(cell) -> list[str]:
 
 
 def test_nothing_is_printed_to_stderr(cells):
-    streams = [output for cell in cells.values() for output in cell.get("outputs", ()) if output.output_type == "stream"]
+    streams = [
+        output for cell in cells.values() for output in cell.get("outputs", ()) if output.output_type == "stream"
+    ]
     assert streams == []
 
 

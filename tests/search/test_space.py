@@ -43,7 +43,7 @@ def test_a_range_is_read(text, expected):
     ],
 )
 def test_a_wrong_range_is_one_sentence(text, part):
-    with pytest.raises(UserError, match="^--over ") as error:
+    with pytest.raises(UserError, match=r"^--over ") as error:
         parse_range(text)
     assert part in str(error.value) and "\n" not in str(error.value)
 

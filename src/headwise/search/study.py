@@ -78,7 +78,7 @@ def check_settings(folder: Path, experiment: Experiment, ranges: Sequence[Range]
         return
     except (OSError, ValueError) as error:
         raise UserError(f"{file}: cannot be read ({error}); restore a copy, or remove {folder}") from None
-    for part, name in (("over", "ranges"), ("experiment", "experiment")):
+    for part, name in (("over", "set of ranges"), ("experiment", "experiment")):
         if not isinstance(saved, dict) or saved.get(part) != settings[part]:
             raise UserError(
                 f"{folder}: its search has another {name}; "

@@ -80,9 +80,9 @@ class NotebookDisplay:
         from IPython.display import HTML, display
 
         if self.handle is None:
-            self.handle = display(HTML(html), display_id=True)  # type: ignore[no-untyped-call]
+            self.handle = display(HTML(html), display_id=True)
         else:
-            self.handle.update(HTML(html))  # type: ignore[no-untyped-call]
+            self.handle.update(HTML(html))
 
 
 def render_bar(share: float, text: str) -> str:
