@@ -41,7 +41,7 @@ def search(
     parts: Iterable[str | Path] = (),
     show: Progress | None = None,
 ) -> SearchResult:
-    """Search for the values of the keys in `over` with the best validation score.
+    """Hyperparameter search: find the values of the keys in `over` with the best validation score.
 
     Trials are ordinary runs in `runs/NAME-search`. Calling it again continues the search up to `trials` trials in all,
     pruned and failed ones included; stopped ones are resumed first. `jobs` trials run at once (0: one for each core).
