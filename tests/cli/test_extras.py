@@ -69,6 +69,7 @@ NEEDS = {  # a command -> the package that it names
     ("augment", "flip", "--data", "digits", "--out", "sheet.png"): "sklearn",
     ("train", "boxes.toml"): "scipy",
     ("train", "own.toml", "--set=train.tensorboard=true"): "tensorboard",
+    ("search", "own.toml", "--over=model.dropout = uniform(0, 0.4)"): "optuna",
     ("export", "trained", "folder", "--to", "ctranslate2"): "ctranslate2",
     ("translate", "trained", "ab", "--engine", "ctranslate2"): "ctranslate2",
     ("translate", "marian", "ab"): "sentencepiece",

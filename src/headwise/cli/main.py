@@ -28,6 +28,10 @@ COMMANDS = {
         "runs": ("headwise.cli.runs:app", "List, compare and plot runs; copy, archive, unpack and remove them."),
         "merge": ("headwise.cli.merge:merge", "Merge the LoRA matrices of a run into its weights."),
         "compare": ("headwise.cli.compare:compare", "Train variants of an experiment over seeds; a table and a plot."),
+        "search": (
+            "headwise.cli.search:search",
+            "Search for hyperparameters; a table, a plot and the best experiment.",
+        ),
         "scaling": ("headwise.cli.scaling:scaling", "Train several sizes and fit scaling laws."),
     },
     "Use": {

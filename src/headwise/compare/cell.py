@@ -33,7 +33,7 @@ class Cell(Config):
     folder: str  # of all runs of the table
     experiment: Experiment
     checkpoint: str = "best"
-    evaluate: dict[str, Any] = Field(default_factory=dict)
+    evaluate: dict[str, Any] | None = Field(default_factory=dict)  # None: the best validation score is the outcome
 
     @property
     def name(self) -> str:

@@ -1,11 +1,15 @@
-"""Progress of running cells: progress bars on a terminal, occasional log lines elsewhere."""
+"""Progress of running cells: progress bars on a terminal and in a notebook, occasional log lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from html import escape
+from threading import Lock
 from time import monotonic
 from typing import Any, Protocol
+
+from headwise.utils.notebook import NotebookDisplay, in_notebook, render_bar
 
 Message = Mapping[str, Any]  # share, step, text
 
@@ -20,6 +24,8 @@ class Progress(Protocol):
 
 
 def make_progress() -> Progress:
+    if in_notebook():
+        return NotebookBars()
     return Bars() if sys.stderr.isatty() else Lines()
 
 
@@ -77,3 +83,35 @@ class Bars:
     def end(self, cell: str, text: str) -> None:
         self.bars.remove_task(self.tasks.pop(cell))
         self.bars.console.print(f"{cell}: {text}", markup=False, highlight=False)
+
+
+class NotebookBars:
+    """A progress bar per cell in the output of a notebook's cell; finished cells become lines above."""
+
+    def __init__(self) -> None:
+        self.display, self.lock = NotebookDisplay(), Lock()
+        self.running: dict[str, str] = {}
+        self.ended: list[str] = []
+
+    def __enter__(self) -> NotebookBars:
+        with self.lock:
+            self._draw()  # the display belongs to the cell that runs now, not to a thread
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def update(self, cell: str, message: Message) -> None:
+        with self.lock:
+            text = f"{cell}  step {message['step']}  {message['text']}"
+            self.running[cell] = render_bar(message["share"], text)
+            self._draw()
+
+    def end(self, cell: str, text: str) -> None:
+        with self.lock:
+            self.running.pop(cell, None)
+            self.ended.append(f"{cell}: {text}")
+            self._draw()
+
+    def _draw(self) -> None:
+        lines = "".join(f"<div>{escape(line)}</div>" for line in self.ended)
+        self.display.update(f"<div>{lines}{''.join(self.running.values())}</div>")

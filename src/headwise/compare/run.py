@@ -6,20 +6,29 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from headwise.compare.cell import Cell, build_cells
 from headwise.compare.config import ComparisonConfig
-from headwise.compare.progress import Progress, make_progress
+from headwise.compare.progress import Message, Progress, make_progress
 from headwise.compare.values import Arm, Comparison
 from headwise.config.plugins import list_options
 from headwise.utils.cpu import count_cores
 from headwise.utils.files import open_regular, writing
 
 RUNS = Path("runs") / "compare"
+
+Job = Callable[[int], str]  # takes a number of threads and returns an error message, or an empty string
+Watch = Callable[[Message], str]  # called with every message of a worker; returns why to stop it, or an empty string
+
+
+def never_stop(message: Message) -> str:
+    """Let a worker go on."""
+    return ""
 
 
 def compare(
@@ -59,24 +68,28 @@ class WorkerPool:
 
     def run(self, todo: Sequence[Cell]) -> dict[str, str]:
         """Run the cells; returns the error messages of failed ones by name."""
-        jobs = min(self.jobs or count_cores(), len(todo))
-        threads = max(1, count_cores() // jobs)
+        return self.run_jobs({cell.name: partial(self.run_cell, cell) for cell in todo})
+
+    def run_jobs(self, jobs: Mapping[str, Job]) -> dict[str, str]:
+        """Run functions that call `run_cell`, each in a thread; returns the error messages of failed ones by name."""
+        parallel = min(self.jobs or count_cores(), len(jobs))
+        threads = max(1, count_cores() // parallel)
         failures = {}
-        with self.show, ThreadPoolExecutor(jobs) as pool:
-            waiting: dict[Future[str], Cell] = {pool.submit(self._run_cell, cell, threads): cell for cell in todo}
+        with self.show, ThreadPoolExecutor(parallel) as pool:
+            waiting: dict[Future[str], str] = {pool.submit(job, threads): name for name, job in jobs.items()}
             try:
                 for done in as_completed(waiting):
                     if sentence := done.result():
-                        failures[waiting[done].name] = sentence
+                        failures[waiting[done]] = sentence
             except BaseException:  # Ctrl-C above all
                 pool.shutdown(wait=False, cancel_futures=True)
                 self._stop()
                 raise
         return failures
 
-    def _run_cell(self, cell: Cell, threads: int) -> str:
-        """Run one cell; returns an error message, or an empty string."""
-        failure = ""
+    def run_cell(self, cell: Cell, threads: int, watch: Watch = never_stop) -> str:
+        """Run one cell in a worker process; returns an error message, or an empty string."""
+        failure = stop_reason = ""
         with self._start(cell, threads) as process:
             assert process.stdin is not None and process.stdout is not None
             with suppress(BrokenPipeError):  # the process died at once; its exit status is reported below
@@ -91,9 +104,14 @@ class WorkerPool:
                 failure = message.get("failed", "")
                 if not failure:
                     self.show.update(cell.name, message)
+                    if not stop_reason and (stop_reason := watch(message)):
+                        _close_stdin(process)
             process.wait()
             del self.running[cell.name]
         outcome = cell.load_outcome()
+        if not outcome and stop_reason:
+            self.show.end(cell.name, stop_reason)
+            return ""
         if not outcome and not failure:
             failure = f"its process ended with status {process.returncode}; see {cell.log}"
         if outcome:
@@ -121,6 +139,11 @@ class WorkerPool:
     def _stop(self) -> None:
         self.stopping = True
         for process in list(self.running.values()):
-            assert process.stdin is not None
-            with suppress(OSError):
-                process.stdin.close()
+            _close_stdin(process)
+
+
+def _close_stdin(process: subprocess.Popen[str]) -> None:
+    """Ask a worker to save a checkpoint and exit."""
+    assert process.stdin is not None
+    with suppress(OSError):
+        process.stdin.close()

@@ -12,6 +12,7 @@ from headwise.compare.config import LOWER_IS_BETTER, Published
 from headwise.errors import UserError, nearest
 from headwise.evaluate.score import Score
 from headwise.utils.files import read_json, write
+from headwise.utils.notebook import render_table
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,11 @@ class Comparison:
     @property
     def unit(self) -> str:
         return next((outcome.unit for outcome in self.outcomes), "token")
+
+    def _repr_html_(self) -> str:
+        from headwise.compare.render import build_notes, build_rows
+
+        return render_table(self.title, build_rows(self), build_notes(self))
 
     def rank_by(self, score: str = "", lower: bool | None = None) -> Comparison:
         """A copy with another ranking score: by default the first one reported."""

@@ -22,12 +22,14 @@ from headwise.compare.cell import ITEMS, OUTCOME, Cell
 from headwise.compare.values import Outcome
 from headwise.config.plugins import take_options
 from headwise.errors import UserError
+from headwise.evaluate.score import Score
 from headwise.train.progress import Row, format_row
 from headwise.utils.files import write
 
 if TYPE_CHECKING:
     from headwise.inference.trained_model import TrainedModel
     from headwise.runs import Run
+    from headwise.train.state import Result
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +37,10 @@ Send = Callable[[dict[str, Any]], None]
 
 
 class ProgressReport:
-    """Sends the progress of training as messages, at most one per second."""
+    """Sends the progress of training as messages: at most one per second, and the scores of each validation."""
 
     def __init__(self, send: Send):
-        self.send, self.text, self.next = send, "", 0.0
+        self.send, self.text, self.next, self.share = send, "", 0.0, 0.0
 
     def __enter__(self) -> ProgressReport:
         return self
@@ -46,12 +48,15 @@ class ProgressReport:
     def __exit__(self, *_: object) -> None: ...
 
     def show(self, share: float, step: int, epoch: int) -> None:
+        self.share = share
         if monotonic() >= self.next:
             self.next = monotonic() + 1
             self.send({"share": share, "step": step, "text": self.text})
 
     def log(self, row: Row) -> None:
         self.text = format_row(row) or self.text
+        if "valid" in row:
+            self.send({"share": self.share, "step": row["step"], "text": self.text, "valid": dict(row["valid"])})
 
 
 def run_cell(cell: Cell, send: Send) -> None:
@@ -68,12 +73,16 @@ def run_cell(cell: Cell, send: Send) -> None:
         return
     send({"share": 1.0, "step": result.step, "text": "evaluating"})
     trained = load(run.path, which=cell.checkpoint, device=hardware.choose_device(cell.experiment.train.device))
-    evaluation = trained.evaluate(**cell.evaluate)
-    columns = {"sources": evaluation.sources, "outputs": evaluation.outputs, "references": evaluation.references}
+    if cell.evaluate is None:
+        scores, columns = [read_validation_score(result)], {}
+    else:
+        evaluation = trained.evaluate(**cell.evaluate)
+        scores = evaluation.scores
+        columns = {"sources": evaluation.sources, "outputs": evaluation.outputs, "references": evaluation.references}
     items = write(run.path / ITEMS, json.dumps(columns))
     parameters, flops = count_costs(trained)
     outcome = Outcome(
-        scores={score.name: score for score in evaluation.scores},
+        scores={score.name: score for score in scores},
         parameters=parameters,
         flops_per_token=flops,
         tokens_per_second=median_speed(run),
@@ -83,6 +92,14 @@ def run_cell(cell: Cell, send: Send) -> None:
         unit="image" if trained.task.image else "token",
     )
     outcome.save(run.path / OUTCOME, cell.key)
+
+
+def read_validation_score(result: Result) -> Score:
+    """The best validation score of a training, without an interval."""
+    if not result.best:
+        raise UserError("training gave no finite validation score; add validation data, or lower train.schedule.lr")
+    name, value = result.best["name"], result.best["value"]
+    return Score(name, value, low=value, high=value)
 
 
 def median_speed(run: Run) -> float | None:

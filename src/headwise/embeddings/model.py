@@ -21,12 +21,13 @@ from torch import Tensor, nn
 
 from headwise.embeddings.windows import LENGTH, Rows, Text, make_rows, subsample
 from headwise.errors import UserError
+from headwise.utils.notebook import HtmlTree
 
 if TYPE_CHECKING:
     from headwise.models.skipgram import SkipGramConfig
 
 
-class SkipGram(nn.Module):
+class SkipGram(HtmlTree, nn.Module):
     """Skip-gram with negative sampling: a vector for each word, and one for it as a context, in buffers."""
 
     vectors: Tensor  # (vocab, C)

@@ -30,6 +30,7 @@ from headwise.text.tokenisers import Tokenisers
 from headwise.train import hardware
 from headwise.train.fit_once import fit_once
 from headwise.train.loop import Result, train
+from headwise.train.state import Metric
 from headwise.tuning.config import parse_run_reference
 from headwise.tuning.freezing import apply_tuning, compute_lr_scales, describe_size
 from headwise.tuning.init_from import init_from, prepare_data
@@ -128,6 +129,15 @@ def _init_model(experiment: Experiment, announce: Announce) -> tuple[Prepared, n
         model = _build_model(experiment, prepared.tokenisers, announce)
         apply_tuning(model, experiment.tuning)
     return prepared, model
+
+
+def find_checkpoint_metric(experiment: Experiment) -> Metric:
+    """The validation score that selects the best checkpoint of an experiment; prepares its data."""
+    if experiment.init_from:
+        tokenisers = prepare_data(experiment, load_pretrained(experiment.init_from)).tokenisers
+    else:
+        tokenisers = experiment.task.task_class.prepare(experiment.data, experiment.tokeniser).tokenisers
+    return experiment.create_task(tokenisers).checkpoint_metric
 
 
 def load_pretrained(init_from: str) -> TrainedModel:

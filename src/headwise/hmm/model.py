@@ -17,12 +17,13 @@ from headwise.errors import UserError
 from headwise.hmm.endings import MAX_RARE_COUNT, fit_suffixes, hash_key, suffix_keys
 from headwise.hmm.viterbi import viterbi
 from headwise.text import BOS, EOS, PAD, UNK
+from headwise.utils.notebook import HtmlTree
 
 BATCH_TRANSITIONS = 2**20  # state transitions compared at a time: they fit in the CPU cache
 UNUSED = 2**63 - 1  # fills unused entries; larger than any hash, so that the table stays sorted
 
 
-class HiddenMarkov(nn.Module):
+class HiddenMarkov(HtmlTree, nn.Module):
     """A hidden Markov model: `fit` counts, `tag` finds the best tags. Word and tag ids include the special ones."""
 
     transition: Tensor  # (K, .., K)  log p(tag | tags before), as many dimensions as the order

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from headwise.utils.notebook import render
+
 KINDS = ("outputs", "encoder", "decoder", "cross")  # the last one present is shown first
 
 
@@ -44,6 +46,9 @@ class Maps:
             expected = (len(self.rows(kind)), len(self.columns(kind)))
             if array.ndim != 4 or array.shape[2:] != expected:
                 raise ValueError(f"{kind}: expected (layers, heads, {expected}), got {array.shape}")
+
+    def _repr_html_(self) -> str:
+        return render("maps", self)
 
     @property
     def main(self) -> str:

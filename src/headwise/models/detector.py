@@ -12,6 +12,7 @@ from headwise.blocks.images import ImageEncoder, count_class_tokens
 from headwise.blocks.record import Collector
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import SIDE, Context, Stream
+from headwise.utils.notebook import HtmlTree
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class PaddedEncoder(ImageEncoder):
         return self.stack(stream, ctx.at("encoder"))
 
 
-class Detector(nn.Module):
+class Detector(HtmlTree, nn.Module):
     """DETR: object queries attend to each other and to the image in every decoder layer; a linear head predicts the
     class and an MLP the box of each (Carion et al. 2020, figure 2)."""
 

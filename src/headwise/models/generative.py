@@ -15,6 +15,7 @@ from headwise.blocks.cache import DecodingCache, join_streams, select_rows
 from headwise.blocks.stack import Decoder
 from headwise.blocks.stream import NO_RECORD, RECORDER, Context, Part, Stream
 from headwise.errors import UserError
+from headwise.utils.notebook import HtmlTree
 
 
 @dataclass(slots=True)
@@ -97,7 +98,7 @@ class DecodingState:
             self.padding_lengths = self.padding_lengths - least if least < most else None
 
 
-class GenerativeModel(nn.Module):
+class GenerativeModel(HtmlTree, nn.Module):
     """Base of models that generate token by token with a decoder."""
 
     decoder: Decoder

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.pool import count_needed_outputs
 from headwise.blocks.stream import Context, Stream
+from headwise.utils.notebook import HtmlTree
 
 
 class ImageHead(nn.Module):
@@ -22,7 +23,7 @@ class ImageHead(nn.Module):
         return self.head(self.pool(stream))
 
 
-class ImageClassifier(nn.Module):
+class ImageClassifier(HtmlTree, nn.Module):
     """Image classifier, p(label | image). Several heads have a loss each in training; the prediction is the mean of
     their logits (Touvron et al. 2021, section 4)."""
 

@@ -11,9 +11,10 @@ from headwise.blocks.heads import VocabularyHead
 from headwise.blocks.losses import Loss
 from headwise.blocks.stack import Encoder
 from headwise.blocks.stream import Context
+from headwise.utils.notebook import HtmlTree
 
 
-class MaskedLanguageModel(nn.Module):
+class MaskedLanguageModel(HtmlTree, nn.Module):
     """A masked language model with next-sentence prediction (Devlin et al. 2019): p(masked tokens | the others). The
     last id of the vocabulary is the mask token.
 

@@ -11,6 +11,7 @@ from headwise.blocks.losses import Loss
 from headwise.blocks.pool import count_needed_outputs
 from headwise.blocks.stack import Embedding, Encoder, Stack
 from headwise.blocks.stream import Context, Stream
+from headwise.utils.notebook import HtmlTree
 
 
 class TextDecoder(nn.Module):
@@ -38,7 +39,7 @@ def compute_states(encoder: Encoder, decoder: TextDecoder | None, ids: Tensor, c
     return stream.with_x(decoder(ids, stream))
 
 
-class TokenClassifier(nn.Module):
+class TokenClassifier(HtmlTree, nn.Module):
     """Token classification: p(label of each token | text)."""
 
     def __init__(self, encoder: Encoder, head: VocabularyHead):
@@ -51,7 +52,7 @@ class TokenClassifier(nn.Module):
         return self.head(x) if labels is None else self.head.loss(x, labels, label_smoothing)
 
 
-class SequenceClassifier(nn.Module):
+class SequenceClassifier(HtmlTree, nn.Module):
     """Sequence classification: p(label | text), from the pooled vectors of its tokens, of the encoder or of a
     decoder."""
 
@@ -66,7 +67,7 @@ class SequenceClassifier(nn.Module):
         return self.head(x) if labels is None else self.head.loss(x, labels, label_smoothing)
 
 
-class TextEncoder(nn.Module):
+class TextEncoder(HtmlTree, nn.Module):
     """Sentence embedding: the pooled vectors of the tokens, without a head."""
 
     def __init__(self, encoder: Encoder, pool: nn.Module):
@@ -78,7 +79,7 @@ class TextEncoder(nn.Module):
         return self.pool(self.encoder(ids, Context(outputs_needed=count_needed_outputs([self.pool]))))
 
 
-class SpanClassifier(nn.Module):
+class SpanClassifier(HtmlTree, nn.Module):
     """Extractive question answering: p(start, end | question and text): the answer is a span of the second of two
     texts."""
 

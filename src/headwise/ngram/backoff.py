@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.losses import Loss
 from headwise.text import BOS, EOS, PAD
+from headwise.utils.notebook import HtmlTree
 
 LAST_KEY = torch.iinfo(torch.int64).max
 
@@ -95,7 +96,7 @@ class NgramState:
         return NgramState(torch.cat((self.contexts, other.contexts)))
 
 
-class Backoff(nn.Module):
+class Backoff(HtmlTree, nn.Module):
     """A back-off language model: tables of n-grams by order from 1. Its logits are log-probabilities."""
 
     start_id, end_id, continues_prompt = BOS, EOS, True

@@ -49,6 +49,7 @@ from headwise.utils.files import (
     write,
     writing,
 )
+from headwise.utils.notebook import render
 
 # Types of the keys of info.json and of a checkpoint's state.json; other keys may hold anything.
 INFO_TYPES = {"created": str}
@@ -123,6 +124,9 @@ class Run:
     @property
     def name(self) -> str:
         return self.path.name
+
+    def _repr_html_(self) -> str:
+        return render("run", self)
 
     @property
     def config(self) -> dict[str, Any]:

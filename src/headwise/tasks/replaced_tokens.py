@@ -57,6 +57,7 @@ from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
 from headwise.train.state import LossState, Metric
+from headwise.utils.notebook import HtmlTree
 
 SAMPLE_WORDS = 40  # words of a sample
 
@@ -75,7 +76,7 @@ class DiscriminatorHead(nn.Module):
         return logits
 
 
-class ReplacedTokenDetector(nn.Module):
+class ReplacedTokenDetector(HtmlTree, nn.Module):
     """Replaced token detection: a discriminator (`encoder`, `head`) and the generator that it learns from, with shared
     embeddings. The encoder is found by `init_from`, so that it can be fine-tuned without the generator.
 

@@ -1,4 +1,4 @@
-"""Progress of training on stderr: a progress bar on a terminal, a line now and then in a log file."""
+"""Progress of training: a progress bar in a notebook or on a terminal, a line now and then in a log file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import sys
 from collections.abc import Mapping
 from time import monotonic
 from typing import Any, Protocol
+
+from headwise.utils.notebook import NotebookDisplay, in_notebook, render_bar
 
 Row = Mapping[str, Any]
 
@@ -20,7 +22,9 @@ class Progress(Protocol):
 
 
 def make_progress() -> Progress:
-    """A progress bar if stderr is a terminal, else lines."""
+    """A progress bar in a notebook or if stderr is a terminal, else lines."""
+    if in_notebook():
+        return NotebookBar()
     return Bar() if sys.stderr.isatty() else Lines()
 
 
@@ -132,3 +136,35 @@ class Bar:
             self.bar.console.print(f"step {row['step']}  {format_row(row)}", markup=False, highlight=False)
         elif text := format_row(row):
             self.bar.update(self.task, text=text)
+
+
+class NotebookBar:
+    """A progress bar in the output of a notebook's cell, with the last validation below it."""
+
+    def __init__(self, seconds: float = 0.25):
+        self.seconds, self.next = seconds, 0.0  # between updates, and the time of the next one
+        self.clock, self.display = _Clock(), NotebookDisplay()
+        self.share, self.position, self.text, self.valid = 0.0, "", "", ""
+
+    def __enter__(self) -> NotebookBar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._draw()
+
+    def show(self, share: float, step: int, epoch: int) -> None:
+        self.share = share
+        self.position = f"step {step}  epoch {epoch}  {self.clock.left(share)} left"
+        if monotonic() >= self.next:
+            self._draw()
+
+    def log(self, row: Row) -> None:
+        if "valid" in row:
+            self.valid = f"\nstep {row['step']}  {format_row(row)}"
+            self._draw()
+        else:
+            self.text = format_row(row) or self.text
+
+    def _draw(self) -> None:
+        self.next = monotonic() + self.seconds
+        self.display.update(render_bar(self.share, f"{self.position}  {self.text}{self.valid}"))

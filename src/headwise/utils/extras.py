@@ -20,6 +20,7 @@ EXTRAS = {  # the name that is imported -> the extra; tests compare it with pypr
     "ctranslate2": "deploy",
     "sentencepiece": "marian",
     "tensorboard": "tensorboard",
+    "optuna": "search",
     "transformers": "bench",
     "x_transformers": "bench",
     "linformer": "bench",
