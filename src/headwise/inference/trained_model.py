@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,7 @@ class TrainedModel:
     model: Any  # an nn.Module, an ensemble of them, or a deployment engine
     tokenisers: Tokenisers
     experiment: Experiment
+    origin: Mapping[str, str] = field(default_factory=dict, compare=False)  # the repository that it was imported from
 
     def to(self, device: str | torch.device) -> TrainedModel:
         """The trained model on another device."""
@@ -61,7 +62,8 @@ class TrainedModel:
         """Save as a new run with one checkpoint, which can be used, exported and trained further like any other."""
         checkpoint = Checkpoint({"step": 0}, unique_tensors(self.model))
         check_finite(checkpoint)  # before the folder is created
-        run = Run.create(path, self.experiment.model_dump(mode="json"))
+        info = {"origin": dict(self.origin)} if self.origin else {}
+        run = Run.create(path, self.experiment.model_dump(mode="json"), info)
         self.tokenisers.save(run.tokenizer)
         save(run, checkpoint)
         return run

@@ -26,6 +26,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from reprlib import repr as shorten
+from types import MappingProxyType
 from typing import IO, Any
 
 import tomli_w
@@ -52,6 +53,7 @@ INFO_TYPES = {"created": str}
 COUNTS = ("step", "epoch", "index", "tokens", "validated", "stale", "skips")
 STATE_TYPES = {**dict.fromkeys(COUNTS, int), "minutes": float, "best": dict}
 BEST_TYPES = {"name": str, "value": float, "step": int}
+NO_INFO: Mapping[str, Any] = MappingProxyType({})
 MAX_POINTER_BYTES = 100  # bytes at most of `best` and `last`
 
 
@@ -78,8 +80,8 @@ class Run:
         return cls(path)
 
     @classmethod
-    def create(cls, path: Path | str, config: Mapping[str, Any]) -> Run:
-        """A new run with its resolved config; raises RunExists if the folder exists."""
+    def create(cls, path: Path | str, config: Mapping[str, Any], info: Mapping[str, Any] = NO_INFO) -> Run:
+        """A new run with its resolved config; raises RunExists if the folder exists. `info` is added to info.json."""
         run = cls(Path(path))
         with writing(run.path):
             run.path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +91,7 @@ class Run:
                 raise RunExists(f"{path} exists already; choose another name, or resume it") from None
             try:
                 run.checkpoints.mkdir()
-                write(run.path / "info.json", json.dumps(_collect_info(), indent=1))
+                write(run.path / "info.json", json.dumps({**_collect_info(), **info}, indent=1))
                 write(run.path / "config.toml", tomli_w.dumps(dict(config)))
             except BaseException:
                 remove(run.path)
@@ -97,7 +99,9 @@ class Run:
         return run
 
     @classmethod
-    def create_unique(cls, folder: Path | str, name: str, config: Mapping[str, Any]) -> Run:
+    def create_unique(
+        cls, folder: Path | str, name: str, config: Mapping[str, Any], info: Mapping[str, Any] = NO_INFO
+    ) -> Run:
         """A new run `folder/name`, or `name-2`, `name-3`, ... if it exists."""
         try:
             check_name(name)
@@ -107,7 +111,7 @@ class Run:
         number = 1
         while True:
             try:
-                return cls.create(path, config)
+                return cls.create(path, config, info)
             except RunExists:
                 number += 1
                 path = Path(folder) / f"{name}-{number}"
