@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import lru_cache
@@ -73,7 +74,7 @@ def download(repository: str, revision: str = "main") -> ModelFolder:
     """Download a repository into the cache of `huggingface_hub`: configs and tokeniser, then the weights."""
     with needed_for(f"{repository}: there is no such folder, and to download it"):
         from huggingface_hub import snapshot_download
-    with explain_errors(repository, revision):
+    with explain_errors(repository, revision), hide_bars():
         folder = Path(snapshot_download(repository, revision=revision, allow_patterns=list(FILES)))
         commit = folder.name
         weights = list_weights(folder)
@@ -111,6 +112,15 @@ def explain_missing_weights(repository: str, revision: str, commit: str) -> str:
         f"{repository}: has its weights only as pickles ({pickles[0]}), which could run code and are not downloaded; "
         "name a --revision with safetensors, or convert them with transformers if you trust them"
     )
+
+
+@contextmanager
+def hide_bars() -> Iterator[None]:
+    """Hide the progress bars of the client, unless stderr is a terminal."""
+    from huggingface_hub.utils import disable_progress_bars
+
+    with nullcontext() if sys.stderr.isatty() else disable_progress_bars():
+        yield
 
 
 @contextmanager
