@@ -15,7 +15,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from headwise.config.base import Config, Table
 
@@ -39,7 +39,7 @@ OBSERVERS = Table(
 )
 
 
-class Observer(Protocol):
+class Observer:
     """What the training loop calls; a subclass overrides what it needs. All calls come from the training process, in
     this order: `on_start` once, then rows and checkpoints, then `on_end` once."""
 
