@@ -139,7 +139,7 @@ def test_a_local_folder_goes_before_a_repository(hub, exported):
     local_copy(Path("org/tiny"), exported)
     assert find_folder("org/tiny").origin == {} and headwise.from_hf("org/tiny").origin == {}
     assert not is_repository("org/misspelt")  # there is a folder org, so it is meant as a path
-    assert is_repository("org/misspelt", "main")
+    assert not is_repository("runs/misspelt") and is_repository("runs/misspelt", "main")
     assert hub.requests == []
 
 

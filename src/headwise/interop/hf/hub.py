@@ -36,6 +36,7 @@ FILES = (  # all that the importer reads, except the weights
 )  # fmt: skip
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 SHA256, GIT_BLOB = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
+RUNS = "runs"  # the folder of runs, unless told otherwise
 CHUNK = 2**20  # bytes that are hashed at once
 
 
@@ -54,10 +55,10 @@ class ModelFolder:
 
 def is_repository(source: str | Path, revision: str = "") -> bool:
     """Whether `source` names a repository, `org/name`, and no file. Where there is a local folder `org`, it is a path,
-    so that a misspelt `runs/name` is not looked up; a `revision` says that it is a repository."""
+    and so is `runs/name`: a misspelt run is not looked up. A `revision` says that it is a repository."""
     path = Path(source)
     named = bool(REPOSITORY.fullmatch(str(source))) and not path.exists()
-    return named and (bool(revision) or not path.parent.is_dir())
+    return named and (bool(revision) or not (path.parent.name == RUNS or path.parent.is_dir()))
 
 
 def find_folder(source: str | Path, revision: str = "") -> ModelFolder:
