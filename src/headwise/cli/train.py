@@ -30,6 +30,7 @@ def train(
         headwise train experiments/cmudict.toml
         headwise train my.toml --set model.wiring=pre --set train.minutes=20
         headwise train --resume runs/my
+        headwise train my.toml --set 'train.observers=["tensorboard"]'
 
     Parameters
     ----------

@@ -40,8 +40,8 @@ OBSERVERS = Table(
 
 
 class Observer:
-    """What the training loop calls; a subclass overrides what it needs. All calls come from the training process, in
-    this order: `on_start` once, then rows and checkpoints, then `on_end` once."""
+    """A training callback: a subclass overrides what it needs. All calls come from the training process, in this
+    order: `on_start` once, then rows and checkpoints, then `on_end` once."""
 
     def on_start(self, run: Run, config: Mapping[str, Any], step: int) -> None:
         """Training begins after `step` (0: a new run). `config` is the experiment, as in config.toml."""
