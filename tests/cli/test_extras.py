@@ -68,7 +68,9 @@ NEEDS = {  # a command -> the package that it names
     ("train", "pictures.toml"): "sklearn",
     ("augment", "flip", "--data", "digits", "--out", "sheet.png"): "sklearn",
     ("train", "boxes.toml"): "scipy",
-    ("train", "own.toml", "--set=train.tensorboard=true"): "tensorboard",
+    ("train", "own.toml", '--set=train.observers=["tensorboard"]'): "tensorboard",
+    ("train", "own.toml", '--set=train.observers=["mlflow"]'): "mlflow",
+    ("import", "org/name", "imported"): "huggingface_hub",
     ("search", "own.toml", "--over=model.dropout = uniform(0, 0.4)"): "optuna",
     ("export", "trained", "folder", "--to", "ctranslate2"): "ctranslate2",
     ("translate", "trained", "ab", "--engine", "ctranslate2"): "ctranslate2",
@@ -188,7 +190,7 @@ def test_a_peer_that_is_missing_is_named_with_its_extra(outcomes, job, package):
 def test_the_table_of_extras_is_that_of_the_project():
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     told = {
-        (extra, {"scikit-learn": "sklearn"}.get(name, name.replace("-", "_")))
+        (extra, {"scikit-learn": "sklearn", "mlflow-skinny": "mlflow"}.get(name, name.replace("-", "_")))
         for extra, requirements in project["optional-dependencies"].items()
         if extra not in ("dev", "docs")  # what the package itself never imports
         for name in (requirement.partition("=")[0].rstrip("><").partition("[")[0] for requirement in requirements)

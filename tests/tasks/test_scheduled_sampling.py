@@ -18,6 +18,7 @@ from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
 from headwise.train.config import TrainConfig
 from headwise.train.loop import train
+from headwise.train.observers import Observer
 
 VOCAB = 12
 
@@ -103,9 +104,9 @@ def test_training_tells_the_task_how_far_it_is_and_resumes_to_the_same_bits(tmp_
             model = headwise.build(kind, vocab=VOCAB, dropout=0.0)
             data = PairData(examples, seed=1, batch_size=16)
             config = TrainConfig(steps=4, threads=1, schedule={"kind": "constant", "lr": 0.01})
-            observer = [].append if steps == 4 else stopping(steps)
+            observers = [] if steps == 4 else [StopAt(steps)]
             try:
-                train(run, model, teacher, data, config.replace(log_every=1, checkpoint_every=1), observers=[observer])
+                train(run, model, teacher, data, config.replace(log_every=1, checkpoint_every=1), observers=observers)
             except Stopped:
                 continue
         seen[name] = teacher.progress
@@ -129,13 +130,14 @@ class Noting:
         return self.inner.loss(model, batch, state)
 
 
-class Stopped(Exception):
+class Stopped(BaseException):
     pass
 
 
-def stopping(step: int):
-    def hear(row):
-        if row["step"] == step:
-            raise Stopped
+class StopAt(Observer):
+    def __init__(self, step: int):
+        self.step = step
 
-    return hear
+    def on_metrics(self, row):
+        if row["step"] == self.step:
+            raise Stopped

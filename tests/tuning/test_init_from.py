@@ -12,6 +12,7 @@ from headwise.experiment.config import parse_experiment
 from headwise.experiment.run import train_experiment
 from headwise.runs import Run
 from headwise.text.tokenisers import Tokenisers
+from headwise.train.observers import Observer
 from headwise.tuning.init_from import init_from
 
 
@@ -110,17 +111,18 @@ def test_tables_without_a_kind_are_merged_into_those_of_the_other_run(tables, pl
 
 
 def test_resuming_does_not_need_the_pretrained_model(tables, place, tmp_path):
-    class Stopped(Exception):
+    class Stopped(BaseException):
         pass
 
-    def stop(row):
-        raise Stopped
+    class Stop(Observer):
+        def on_metrics(self, row):
+            raise Stopped
 
     shutil.copytree(place / "runs" / "gpt", tmp_path / "gpt")
     settings = tables("classify", str(tmp_path / "gpt"), train={"log_every": 5}, tuning={"lora": {"rank": 2}})
     whole, _ = train_experiment(parse_experiment(settings), tmp_path / "whole")
     with pytest.raises(Stopped):
-        train_experiment(parse_experiment(settings), tmp_path / "broken", observers=[stop])
+        train_experiment(parse_experiment(settings), tmp_path / "broken", observers=[Stop()])
     shutil.rmtree(tmp_path / "gpt")
     broken = Run.open(tmp_path / "broken" / "tuned")
     assert broken.steps() == [0]

@@ -16,16 +16,26 @@ Check = Annotated[
 ]
 
 
-def import_model(source: Path, run: Path | None = None, *, check: Check = False) -> None:
-    """Import a Hugging Face folder of transformers or timm (config.json and safetensors), a GGUF file or an ARPA file
-    of n-grams as a run.
+def import_model(
+    source: Path,
+    run: Path | None = None,
+    *,
+    revision: Annotated[str, Parameter(help="Branch, tag or commit of a repository; main by default.")] = "",
+    check: Check = False,
+) -> None:
+    """Import a Hugging Face folder of transformers or timm (config.json and safetensors), a repository of the Hugging
+    Face Hub, a GGUF file or an ARPA file of n-grams as a run.
 
-    No code of the folder is executed. The run can be used, evaluated, fine-tuned and exported like any other.
+    No code of the folder is executed, and no pickle is downloaded. The client huggingface_hub reads HF_HOME (its
+    cache), HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE; info.json of the run keeps the commit. The run can be used,
+    evaluated, fine-tuned and exported like any other.
 
     For example:
 
         headwise import gpt2 runs/gpt2
         headwise import timm/mixer_b16_224.goog_in21k_ft_in1k runs/mixer
+        headwise import HuggingFaceTB/SmolLM2-135M runs/smollm2
+        headwise import google-bert/bert-base-uncased --revision main
         headwise import smollm2.gguf runs/smollm2
         headwise import trigrams.arpa runs/trigrams
         headwise import gpt2 --check
@@ -33,23 +43,33 @@ def import_model(source: Path, run: Path | None = None, *, check: Check = False)
     Parameters
     ----------
     source
-        A folder as `save_pretrained` or timm's `save_for_hf` writes it, or a file whose name ends in .gguf or .arpa.
+        A folder as `save_pretrained` or timm's `save_for_hf` writes it, a file whose name ends in .gguf or .arpa, or
+        org/name, a repository.
     run
-        The new run folder; with --check it may be left out, and nothing is written.
+        The new run folder, for a repository runs/NAME by default; with --check it may be left out, and nothing is
+        written.
     """
     log_to_stderr(logging.INFO)  # unused tensors are logged
     from headwise.errors import UserError
     from headwise.experiment.convert import from_arpa, from_gguf, from_hf
+    from headwise.interop.hf.hub import find_folder, is_repository
 
+    if revision and source.suffix in (".arpa", ".gguf"):
+        raise UserError("--revision: is for repositories of the Hugging Face Hub; leave it out")
     if check and source.suffix in (".arpa", ".gguf"):
         raise UserError("--check: is for Hugging Face folders; leave it out")
     if check:
-        check_outputs(source)
+        check_outputs(find_folder(source, revision).path)
+    if run is None and is_repository(source, revision) and not check:
+        run = Path("runs") / source.name
     if run is None:
         if not check:
             raise UserError("name the run folder to write, as in headwise import gpt2 runs/gpt2")
         return
-    loaded = {".arpa": from_arpa, ".gguf": from_gguf}.get(source.suffix, from_hf)(source)
+    if source.suffix in (".arpa", ".gguf"):
+        loaded = (from_arpa if source.suffix == ".arpa" else from_gguf)(source)
+    else:
+        loaded = from_hf(source, revision)
     loaded.save(run)
     say(f"to use it: headwise {loaded.experiment.task.command} {run}")
     print(run)

@@ -40,6 +40,7 @@ def train(
         headwise train --resume runs/my
         headwise train --resume runs/my --minutes 10
         headwise train --resume /elsewhere/my --data-root /disk/corpora
+        headwise train my.toml --set 'train.observers=["tensorboard"]'
 
     Parameters
     ----------

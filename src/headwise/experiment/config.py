@@ -91,7 +91,7 @@ class Experiment(Config):
     model: AnyModel = Field(default_factory=lambda: cast("AnyModel", MODELS.parse("transformer")))
     train: TrainConfig
     decode: DecodeConfig = DecodeConfig()
-    init_from: str = ""  # initialise from a run, RUN@step-N or a Hugging Face folder: weights and tokeniser
+    init_from: str = ""  # initialise from a run, RUN@step-N, a Hugging Face folder or org/name@REVISION of the Hub
     tuning: TuningConfig = TuningConfig()
 
     # pydantic calls the last of these validators first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from headwise.experiment.native_folder import read_native_folder, write_native_f
 from headwise.inference.trained_model import TrainedModel
 from headwise.interop.folders import is_native_folder
 from headwise.interop.gguf_llama import read_gguf
+from headwise.interop.hf.hub import find_folder
 from headwise.interop.hf.image_processor import PROCESSOR
 from headwise.interop.hf.read import ImportedModel, read_folder
 from headwise.interop.hf.write import InexpressibleError, Layout, write_folder
@@ -39,12 +41,19 @@ MISSING_PROCESSOR = {  # by whether the model reads images: the missing file, an
 }
 
 
-def from_hf(folder: Path | str, trust: bool = False) -> TrainedModel:
-    """The model and the tokenisers of a folder: `headwise.from_hf("gpt2").generate(["Once upon a time"])`. `trust` is
-    that of `load`, for a folder that was exported from a run with parts of its own; other code is never executed."""
-    if is_native_folder(Path(folder)):
-        return read_native_folder(Path(folder), trust)
-    return to_trained_model(read_folder(folder), Path(folder))
+def from_hf(source: Path | str, revision: str = "", trust: bool = False) -> TrainedModel:
+    """The model and the tokenisers of a Hugging Face folder, or of a repository of the Hub, `org/name`, at a revision:
+    `headwise.from_hf("gpt2").generate(["Once upon a time"])`. A folder of that name goes before a repository.
+    `trust` is that of `load`, for a folder that was exported from a run with parts of its own; other code is never
+    executed."""
+    folder = find_folder(source, revision)
+    if is_native_folder(folder.path):
+        loaded = read_native_folder(folder.path, trust)
+    else:
+        loaded = to_trained_model(read_folder(folder.path), folder.path)
+    if not folder.origin:
+        return loaded
+    return replace(loaded, experiment=loaded.experiment.replace(name=folder.name), origin=folder.origin)
 
 
 def from_gguf(file: Path | str) -> TrainedModel:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,11 @@ from headwise.data.prepare import Prepared
 from headwise.embeddings import initialise
 from headwise.errors import UserError
 from headwise.experiment.config import Experiment
+from headwise.experiment.convert import from_hf
 from headwise.experiment.extend import Extension, extend_budget
 from headwise.experiment.load import load, load_vectors, read_experiment
 from headwise.inference.trained_model import TrainedModel
+from headwise.interop.hf.hub import is_repository
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique_tensors
 from headwise.runs.data_record import read_record, write_record
@@ -34,7 +35,6 @@ from headwise.train.state import Metric
 from headwise.tuning.config import parse_run_reference
 from headwise.tuning.freezing import apply_tuning, compute_lr_scales, describe_size
 from headwise.tuning.init_from import init_from, prepare_data
-from headwise.utils.extras import needed_for
 
 Announce = Callable[[str], None]
 
@@ -49,16 +49,16 @@ def train_experiment(
     """Train an experiment in a new run folder `folder/name`. `announce` gets lines about data and model; further
     options are those of `headwise.train.loop.train`."""
     hardware.prepare(experiment.train)  # before the first tensor: worker threads read its flags when they start
-    if experiment.train.tensorboard:
-        with needed_for("train.tensorboard"):  # before there is a folder
-            import_module("torch.utils.tensorboard")
-    prepared, model = _init_model(experiment, announce)
+    for observer in experiment.train.observers:
+        observer.build()  # a package that is not installed is an error before there is a folder
+    prepared, model, origin = _init_model(experiment, announce)
     task, data = _build_data(experiment, prepared, model)  # errors in the data come before there is a folder
     first = Checkpoint({"step": 0}, unique_tensors(model))
     check_finite(first)
     files = record_files(prepared.files, resolve_cache_root(experiment.data.cache))
     config, parts = experiment.model_dump(mode="json"), collect_parts(experiment)
-    run = Run.create_unique(folder, experiment.name or "run", config, parts)
+    info = {"init_from": dict(origin)} if origin else {}
+    run = Run.create_unique(folder, experiment.name or "run", config, parts, info)
     write_record(run, Path(), files)
     prepared.tokenisers.save(run.tokenizer)
     if experiment.init_from:  # a resumed run does not need the pretrained model again
@@ -114,10 +114,12 @@ def resume(
     return run, _train(run, experiment, prepared, model, task, data, announce, **options)
 
 
-def _init_model(experiment: Experiment, announce: Announce) -> tuple[Prepared, nn.Module]:
-    """The data, and the model before the first step."""
+def _init_model(experiment: Experiment, announce: Announce) -> tuple[Prepared, nn.Module, Mapping[str, str]]:
+    """The data, the model before the first step, and the repository of its pretrained weights, if any."""
+    origin: Mapping[str, str] = {}
     if experiment.init_from:
         source = load_pretrained(experiment.init_from)
+        origin = source.origin
         prepared = prepare_data(experiment, source)
         model = _build_model(experiment, prepared.tokenisers, announce, first=False)
         transfer = init_from(model, experiment, source, prepared.tokenisers)
@@ -128,7 +130,7 @@ def _init_model(experiment: Experiment, announce: Announce) -> tuple[Prepared, n
         prepared = experiment.task.task_class.prepare(experiment.data, experiment.tokeniser)
         model = _build_model(experiment, prepared.tokenisers, announce)
         apply_tuning(model, experiment.tuning)
-    return prepared, model
+    return prepared, model, origin
 
 
 def find_checkpoint_metric(experiment: Experiment) -> Metric:
@@ -143,6 +145,8 @@ def find_checkpoint_metric(experiment: Experiment) -> Metric:
 def load_pretrained(init_from: str) -> TrainedModel:
     """The model that `init_from` names."""
     path, which = parse_run_reference(init_from)
+    if is_repository(path):
+        return from_hf(path, "" if which == "best" else which)
     if not path.is_dir():
         raise UserError(f"init_from: {path}: there is no such folder; name a run or a Hugging Face folder")
     return load(path, which=which)
@@ -206,8 +210,15 @@ def _train(
 
     if data is None:
         announce(f"{len(prepared.train):,} texts to learn from, {summary}")
+        observers = [*(item.build() for item in config.observers), *options.get("observers", ())]
         return fit_once(
-            run, model, lambda: task.fit_model(model, prepared.train), validate, draw_samples, task.checkpoint_metric
+            run,
+            model,
+            lambda: task.fit_model(model, prepared.train),
+            validate,
+            draw_samples,
+            task.checkpoint_metric,
+            observers,
         )
     announce(f"{data.summary}; {summary}; {describe_size(model)}")
     if not run.steps():

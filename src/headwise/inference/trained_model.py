@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +60,7 @@ class TrainedModel:
     experiment: Experiment
     run: Run | None = None  # that it was loaded from
     data_root: str | Path = ""  # the folder that has the run's data; empty: see headwise.data.locate
+    origin: Mapping[str, str] = field(default_factory=dict, compare=False)  # the repository that it was imported from
 
     def to(self, device: str | torch.device) -> TrainedModel:
         """The trained model on another device."""
@@ -69,7 +70,8 @@ class TrainedModel:
         """Save as a new run with one checkpoint, which can be used, exported and trained further like any other."""
         checkpoint = Checkpoint({"step": 0}, unique_tensors(self.model))
         check_finite(checkpoint)  # before the folder is created
-        run = Run.create(path, self.experiment.model_dump(mode="json"), collect_parts(self.experiment))
+        info = {"origin": dict(self.origin)} if self.origin else {}
+        run = Run.create(path, self.experiment.model_dump(mode="json"), collect_parts(self.experiment), info)
         self.tokenisers.save(run.tokenizer)
         save(run, checkpoint)
         if self.run and (record := read_record(self.run)).folder:

@@ -28,6 +28,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from reprlib import repr as shorten
+from types import MappingProxyType
 from typing import IO, Any
 
 import tomli_w
@@ -56,6 +57,7 @@ INFO_TYPES = {"created": str}
 COUNTS = ("step", "epoch", "index", "tokens", "validated", "stale", "skips")
 STATE_TYPES = {**dict.fromkeys(COUNTS, int), "minutes": float, "best": dict}
 BEST_TYPES = {"name": str, "value": float, "step": int}
+NO_INFO: Mapping[str, Any] = MappingProxyType({})
 MAX_POINTER_BYTES = 100  # bytes at most of `best` and `last`
 NO_PARTS: Mapping[str, bytes] = {}
 
@@ -83,9 +85,15 @@ class Run:
         return cls(path)
 
     @classmethod
-    def create(cls, path: Path | str, config: Mapping[str, Any], parts: Mapping[str, bytes] = NO_PARTS) -> Run:
+    def create(
+        cls,
+        path: Path | str,
+        config: Mapping[str, Any],
+        parts: Mapping[str, bytes] = NO_PARTS,
+        info: Mapping[str, Any] = NO_INFO,
+    ) -> Run:
         """A new run with its resolved config, and copies of the user's `parts` files; raises RunExists if the folder
-        exists."""
+        exists. `info` is added to info.json."""
         run = cls(Path(path))
         with writing(run.path):
             run.path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +103,7 @@ class Run:
                 raise RunExists(f"{path} exists already; choose another name, or resume it") from None
             try:
                 run.checkpoints.mkdir()
-                write(run.path / "info.json", json.dumps(_collect_info(), indent=1))
+                write(run.path / "info.json", json.dumps({**_collect_info(), **info}, indent=1))
                 write_parts(run.path, parts)
                 run.write_config(config)
             except BaseException:
@@ -105,7 +113,12 @@ class Run:
 
     @classmethod
     def create_unique(
-        cls, folder: Path | str, name: str, config: Mapping[str, Any], parts: Mapping[str, bytes] = NO_PARTS
+        cls,
+        folder: Path | str,
+        name: str,
+        config: Mapping[str, Any],
+        parts: Mapping[str, bytes] = NO_PARTS,
+        info: Mapping[str, Any] = NO_INFO,
     ) -> Run:
         """A new run `folder/name`, or `name-2`, `name-3`, ... if it exists."""
         try:
@@ -116,7 +129,7 @@ class Run:
         number = 1
         while True:
             try:
-                return cls.create(path, config, parts)
+                return cls.create(path, config, parts, info)
             except RunExists:
                 number += 1
                 path = Path(folder) / f"{name}-{number}"

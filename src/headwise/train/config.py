@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from pydantic import Field, model_validator
 
 from headwise.config.base import Config, Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt, Problems, Table, slot
+from headwise.train.observers import OBSERVERS, ObserverConfig
 from headwise.train.schedules import SCHEDULES, Cosine, Schedule, ScheduleConfig, warm_restart
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ OPTIMIZERS = Table(
 if TYPE_CHECKING:
     AnyOptimizer: TypeAlias = OptimizerConfig
     AnySchedule: TypeAlias = ScheduleConfig
+    AnyObserver: TypeAlias = ObserverConfig
 else:
-    AnyOptimizer, AnySchedule = slot(OPTIMIZERS), slot(SCHEDULES)
+    AnyOptimizer, AnySchedule, AnyObserver = slot(OPTIMIZERS), slot(SCHEDULES), slot(OBSERVERS)
 
 
 def _make_adam() -> AnyOptimizer:
@@ -92,7 +94,7 @@ class TrainConfig(Config):
     compile: bool = False
     device: str = "auto"
     threads: NonNegativeInt = 0
-    tensorboard: bool = False
+    observers: tuple[AnyObserver, ...] = ()  # where metrics go besides metrics.jsonl: "tensorboard", "mlflow"
 
     @model_validator(mode="after")
     def _check_budget(self) -> TrainConfig:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from time import monotonic
 
@@ -10,17 +10,25 @@ from torch import nn
 
 from headwise.runs.checkpoint import Checkpoint, load_latest, save, unique_tensors
 from headwise.runs.run import Run
+from headwise.train.observers import MetricsFile, Observer, Observers
 from headwise.train.state import Metric, Result, Samples, State, Validate
 
 
 def fit_once(
-    run: Run, model: nn.Module, fit: Callable[[], None], validate: Validate, samples: Samples, watch: Metric
+    run: Run,
+    model: nn.Module,
+    fit: Callable[[], None],
+    validate: Validate,
+    samples: Samples,
+    watch: Metric,
+    observers: Sequence[Observer] = (),
 ) -> Result:
     """Fit the model, validate it and save it as step 1; a run that has a checkpoint is not fitted again."""
     with run.lock():
         if checkpoint := load_latest(run):
-            state = State(**checkpoint.state)
-        else:
+            return to_result(State(**checkpoint.state))
+        observer = Observers([MetricsFile(run.metrics)], observers)
+        with observer.observe(run, 0) as results:
             start = monotonic()
             fit()
             model.eval()
@@ -28,7 +36,13 @@ def fit_once(
             state = State(step=1, epoch=1, minutes=(monotonic() - start) / 60, validated=1)
             state.best = {"name": watch.name, "value": float(scores[watch.name]), "step": 1}
             position = {"step": 1, "epoch": 1, "minutes": round(state.minutes, 4)}
-            run.metrics.append({**position, "valid": scores, "samples": samples(model)})
+            observer.on_validation({**position, "valid": scores, "samples": samples(model)})
             run.metrics.sync()
             save(run, Checkpoint(asdict(state), unique_tensors(model)))
+            observer.on_checkpoint(run.checkpoint_path(1), 1)
+            results.append(to_result(state))
+    return results[-1]
+
+
+def to_result(state: State) -> Result:
     return Result("epochs", state.step, state.epoch, state.minutes, state.best)

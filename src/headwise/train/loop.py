@@ -23,11 +23,11 @@ from headwise.runs.checkpoint import NonFinite, load_latest, save, update_pointe
 from headwise.runs.run import Run
 from headwise.train.config import TrainConfig
 from headwise.train.learner import Learner
+from headwise.train.observers import MetricsFile, Observer, Observers, ProgressLog
 from headwise.train.optim import NO_SCALES
 from headwise.train.progress import Progress, make_progress
 from headwise.train.signals import Interrupted, Signals
-from headwise.train.state import Data, HasUnit, Metric, Observer, Result, Row, Samples, State, Task, Validate
-from headwise.train.tensorboard import open_tensorboard
+from headwise.train.state import Data, HasUnit, Metric, Result, Row, Samples, State, Task, Validate
 
 MAX_SKIPS = 10  # skipped updates in a row under nan = "skip"; with more, the weights have diverged
 
@@ -51,7 +51,7 @@ def train(
 
     Calling it again resumes the run. `validate(model)` returns scores; `watch` names the one that selects the best
     checkpoint. `samples(model)` returns outputs that are logged with the scores. `lr_scales` are factors of the
-    learning rate by parameter name. Each observer is called with every row of metrics.jsonl.
+    learning rate by parameter name. `observers` are called besides those of `train.observers`.
     """
     with ExitStack() as stack:
         stack.enter_context(run.lock())
@@ -59,10 +59,11 @@ def train(
         loop = Loop(run, Learner(model, task, config, seed, lr_scales), data, config, signals)
         loop.validate, loop.samples, loop.watch = validate, samples, watch
         progress = stack.enter_context(show or make_progress())
-        loop.observers = [run.metrics.append, progress.log, *observers]
-        if config.tensorboard:
-            loop.observers.append(stack.enter_context(open_tensorboard(run, loop.state.step)))
-        return loop.train(progress)
+        others = [*(item.build() for item in config.observers), *observers]
+        loop.observers = Observers([MetricsFile(run.metrics), ProgressLog(progress)], others)
+        with loop.observers.observe(run, loop.state.step) as results:
+            results.append(loop.train(progress))
+        return results[-1]
 
 
 class Step(NamedTuple):
@@ -81,7 +82,7 @@ class Loop:
     validate: Validate | None = None
     samples: Samples | None = None
     watch: Metric = Metric()
-    observers: Sequence[Observer] = ()
+    observers: Observers = Observers([])
 
     def __init__(self, run: Run, learner: Learner, data: Data, config: TrainConfig, signals: Signals):
         self.run, self.learner, self.data = run, learner, data
@@ -229,8 +230,8 @@ class Loop:
     def _log_row(self, row: Row) -> None:
         state = self.state
         position = {"step": state.step, "epoch": state.epoch, "minutes": round(state.minutes, 4)}
-        for observer in self.observers:
-            observer({**position, **row})
+        observe = self.observers.on_validation if "valid" in row else self.observers.on_metrics
+        observe({**position, **row})
 
     def _validation_due(self, final: bool) -> bool:
         state, every = self.state, self.config.validate_every
@@ -287,6 +288,7 @@ class Loop:
         except NonFinite as error:
             raise UserError(self._describe_divergence(str(error))) from error
         self.saved_state, self.saved_at = self.state.without_minutes(), monotonic()
+        self.observers.on_checkpoint(self.run.checkpoint_path(self.state.step), self.state.step)
 
     def _has_finite_loss(self) -> bool:
         """Whether the loss is finite on a batch on which it was before: after too large an update the weights can be

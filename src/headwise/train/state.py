@@ -10,7 +10,6 @@ import numpy as np
 from torch import Tensor, nn
 
 Row = Mapping[str, Any]
-Observer = Callable[[Row], None]
 Validate = Callable[[nn.Module], Mapping[str, float]]
 Samples = Callable[[nn.Module], Sequence[Mapping[str, str]]]
 

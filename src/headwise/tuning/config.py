@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from headwise.config.base import Config, Fraction, NonNegativeInt, PositiveFloat, Problems, merge
 from headwise.config.plugins import use_kept_parts
 from headwise.errors import UserError
+
+if TYPE_CHECKING:
+    from headwise.interop.hf.hub import ModelFolder
 
 INHERITED = ("model", "tokeniser")  # tables that an experiment inherits from the run in `init_from`
 
@@ -41,7 +44,7 @@ class TuningConfig(Config):
 
 
 def parse_run_reference(reference: str) -> tuple[Path, str]:
-    """Split `RUN@CHECKPOINT` into folder and checkpoint; without one, the best.
+    """Split `RUN@CHECKPOINT`, or `org/name@REVISION`, into folder and checkpoint; without one, the best.
 
     >>> parse_run_reference("runs/words@step-200")
     (PosixPath('runs/words'), 'step-200')
@@ -58,18 +61,29 @@ def inherit_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
     return {**tables, **{key: merge(source[key], tables.get(key, {})) for key in lacking if key in source}}
 
 
+def find_pretrained(path: Path, which: str) -> ModelFolder:
+    """The folder of a run, a Hugging Face folder, or the repository `path` at the revision `which`, downloaded."""
+    from headwise.interop.hf.hub import ModelFolder, find_folder, is_repository
+
+    if path.is_dir() or not is_repository(path):
+        return ModelFolder(path)
+    return find_folder(path, "" if which == "best" else which)
+
+
 def lacks_kind(table: Any) -> bool:
     return isinstance(table, Mapping) and "kind" not in table
 
 
 def read_source_tables(init_from: str) -> dict[str, Any]:
-    """The tables of a run or a Hugging Face folder; empty if there is none: loading the model raises the error."""
+    """The tables of a run, a Hugging Face folder or a repository; empty if there is none: loading the model raises
+    the error."""
     from headwise.interop.folders import is_native_folder, read_native_tables
     from headwise.runs import Run
     from headwise.runs.parts import read_parts
 
-    path, _ = parse_run_reference(init_from)
+    path, which = parse_run_reference(init_from)
     try:
+        path = find_pretrained(path, which).path
         if (path / "config.toml").is_file():
             use_kept_parts(read_parts(path), path)
             tables = Run.open(path).config
