@@ -20,6 +20,7 @@ from headwise.blocks.residual import PreNorm, ResidualAdd
 from headwise.blocks.reversible import Branch, PassState, Reversible, run_step
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, Part, Stream
+from headwise.models.encoder_decoder import EncoderDecoder
 
 WIDTH = 8
 close = torch.testing.assert_close
@@ -220,7 +221,7 @@ def test_any_model_can_be_reversible(name: str, join: str) -> None:
     torch.manual_seed(0)
     model = headwise.build(name, vocab=12, wiring={"kind": "reversible", "join": join})
     ids = torch.tensor([[5, 6, 7, 8, 9, 4]])
-    arguments = (ids, ids) if hasattr(model, "encoder") and hasattr(model, "decoder") else (ids,)
+    arguments = (ids, ids) if isinstance(model, EncoderDecoder) else (ids,)
     model(*arguments, labels=ids).total.backward()
     unused = "encoder" if name == "bert-tiny" else "nothing"
     assert all(p.grad is not None for n, p in model.named_parameters() if unused in n or unused == "nothing")

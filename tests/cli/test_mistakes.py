@@ -13,7 +13,7 @@ CHANGES = [
     ("train.schedule.warmup_steps=4", "Headwise calls it train.schedule.warmup\n"),
     ("model.encoder.layers=4", "model.encoder.layers: is a pattern of parts, not a number of layers"),
     ("model.depth=0", "reverse.toml: model.depth: "),
-    ("model.encoder.layers=[[{kind='atention'}]]", "no part is called 'atention'; did you mean attention?"),
+    ("model.encoder.layers=[[{kind='atention'}]]", "no part is called 'atention'; did you mean attention"),
     ("model.kind=transformr", "did you mean transformer"),
     ("model.heads=5", "a width of 32 cannot be divided among 5 heads"),
     ("train.steps=0", "training needs an end; set steps, epochs, minutes or tokens"),

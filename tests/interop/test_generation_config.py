@@ -102,7 +102,7 @@ def test_every_end_token_ends_a_text_in_any_order(folder: Path, ends: Any) -> No
     change_config(folder, "generation_config.json", eos_token_id=ends, forced_bos_token_id=0, max_length=12)
     loaded = from_hf(folder)
     further = [token for token in ends if token != 2] if isinstance(ends, list) else []
-    rows = loaded.tokenisers.source.rows.back
+    rows = loaded.tokenisers.source.vocabulary_map.headwise_ids
     assert list(loaded.experiment.decode.eos_token_ids) == [rows[token] for token in further]
 
 

@@ -1,6 +1,5 @@
 """`--check`: a folder in Headwise and in transformers."""
 
-import builtins
 import json
 import sys
 from pathlib import Path
@@ -153,14 +152,7 @@ def test_an_exported_model_is_compared_with_the_written_folder(tmp_path: Path) -
 
 
 def test_without_transformers_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = builtins.__import__
-
-    def refuse(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name == "transformers":
-            raise ImportError(name)
-        return original(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
+    monkeypatch.setitem(sys.modules, "transformers", None)  # as if it were not installed
     with pytest.raises(UserError, match="transformers, which is not installed"):
         check_folder(tmp_path)
 

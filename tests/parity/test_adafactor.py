@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from transformers.optimization import Adafactor as Peer
 
 from headwise.testing import assert_parity
-from headwise.train.optim import AdafactorConfig, update
+from headwise.train.optim import AdafactorConfig, clip_and_step
 from headwise.train.schedules import Constant, RelativeStep
 
 STEPS, LR = 100, 0.02
@@ -73,7 +73,7 @@ def test_adafactor_is_that_of_transformers(beta1, relative, form, weight_decay):
         for model in (ours, theirs):
             model.pull(step)
         reference.step()
-        update(optimizer, torch.tensor(1.0), rate(step, 0.0), clip=0.0)
+        clip_and_step(optimizer, torch.tensor(1.0), rate(step, 0.0), clip=0.0)
     for weight, wanted, begun in zip(ours.parameters(), theirs.parameters(), start, strict=True):
         assert_parity(weight - begun, wanted - begun, 1e-6)
         state, peer = optimizer.state[weight], reference.state[wanted]

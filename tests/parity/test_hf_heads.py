@@ -143,7 +143,7 @@ def test_several_labels_of_a_text_are_neither_scored_nor_learnt(tmp_path: Path) 
     folder = write_classifier("Bert", tmp_path / "in", num_labels=3, problem_type="multi_label_classification")
     with pytest.raises(UserError, match=r"task\.function: .* cannot be scored here"):
         from_hf(folder).evaluate([("w1", "LABEL_0")])
-    (tmp_path / "texts.tsv").write_text("w1 w2 w4\tLABEL_0\nw5 w6\tLABEL_1\n" * 8)
+    (tmp_path / "texts.tsv").write_text("".join(f"w1 w2 w{n}\tLABEL_0\nw5 w{n}\tLABEL_1\n" for n in range(1, 9)))
     tables = {
         "name": "tuned", "task": {"kind": "classify", "function": "sigmoid"}, "init_from": str(folder),
         "data": {"train": str(tmp_path / "texts.tsv"), "cache": str(tmp_path / "cache")}, "train": {"steps": 1},

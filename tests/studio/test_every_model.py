@@ -24,7 +24,22 @@ from headwise.vision.pixels import Pixels
 
 LETTERS = Characters("abcdefgh ")
 TEXT = "abcd abc"
-ATTENTION_FREE = {"ngram", "hmm", "rnn", "lstm", "gru", "skipgram", "sutskever", "cho", "cnn", "resnet", "mixer"}
+ATTENTION_FREE = {
+    "ngram",
+    "hmm",
+    "rnn",
+    "lstm",
+    "gru",
+    "skipgram",
+    "sutskever",
+    "cho",
+    "cnn",
+    "resnet",
+    "mixer",
+    "gmlp",
+    "gmlp-image",
+    "s4d",
+}
 PAIRS = [(entry, task) for entry in CATALOG.values() for task in entry.configure("tiny").tasks]
 SEEING = {"classify-images", "detect", "caption", "encode-images"}
 SIDE = 32

@@ -8,6 +8,7 @@ from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
 from headwise.decode.int8 import quantize
 from headwise.decode.weight_layout import to_column_major
+from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.testing import assert_parity
 from headwise.tuning.config import LoraConfig, TuningConfig
 from headwise.tuning.freezing import apply_tuning
@@ -22,7 +23,7 @@ def made(name: str, task: str = ""):
 
 
 def outputs(model):
-    return model(IDS, IDS) if hasattr(model, "encoder") and hasattr(model, "decoder") else model(IDS)
+    return model(IDS, IDS) if isinstance(model, EncoderDecoder) else model(IDS)
 
 
 @torch.no_grad()

@@ -16,6 +16,7 @@ from headwise.data.config import TextDataConfig
 from headwise.decode.ensemble import Ensemble
 from headwise.experiment.config import Experiment
 from headwise.inference.trained_model import TrainedModel
+from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
 from headwise.train.config import TrainConfig
@@ -31,7 +32,7 @@ def built(name: str, task: str = "", **settings: Any) -> nn.Module:
 
 
 def outputs(model: nn.Module) -> Tensor:
-    return model(IDS, IDS) if hasattr(model, "encoder") and hasattr(model, "decoder") else model(IDS)
+    return model(IDS, IDS) if isinstance(model, EncoderDecoder) else model(IDS)
 
 
 def swapped(model: Any, *arguments: Any, **named: Any) -> tuple[Any, str]:

@@ -14,6 +14,7 @@ its `build` method imports what it needs and returns the module.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
 from importlib import import_module
@@ -149,6 +150,12 @@ def list_problems(error: ValidationError) -> list[tuple[tuple[str, ...], str]]:
 Kind = TypeVar("Kind", bound=type[Config])
 
 
+def _find_definition(cls: type) -> tuple[str, str]:
+    """The file, or else the module, and the name of a class; one file may be imported under two module names."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    return file or cls.__module__, cls.__qualname__
+
+
 class Table:
     """A registry of config classes by `kind`. `homes` maps built-in kinds to "module:Class"; a class is imported when
     it is first looked up, so that names are known without torch. `add` registers others.
@@ -195,7 +202,7 @@ class Table:
         other = self.loaded.get(kind)
         if cls is None or other is None:
             return other is not None
-        return (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__)
+        return _find_definition(other) != _find_definition(cls)
 
     @property
     def names(self) -> list[str]:

@@ -22,6 +22,7 @@ from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.stems import FixedGridPatchEmbedding
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
+from headwise.config.base import Config
 from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
@@ -32,7 +33,7 @@ from headwise.models.layers import LayerFields, OneStackFields, Parts, build_sta
 from headwise.text import BOS
 
 
-class GatedMlpFields(OneStackFields):
+class GatedMlpFields(Config):
     """Settings of gMLP layers: one block, which is mixer and feed-forward network; other mixers have a feed-forward
     network beside them."""
 
@@ -42,16 +43,13 @@ class GatedMlpFields(OneStackFields):
     wiring: AnyWiring = PreNormConfig()
     norm: AnyNorm = LayerNormConfig(eps=1e-6)
 
-    def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
-        return list_layer_parts(self, self.mixer)
-
 
 def list_layer_parts(config: LayerFields, mixer: Any) -> tuple[Parts, ...]:
     """The parts of a layer: a gMLP block stands alone."""
     return ((mixer,),) if isinstance(mixer, GatedMlpConfig) else ((mixer, config.feedforward),)
 
 
-class GatedMlpModelConfig(GatedMlpFields, TextFields, ModelConfig):
+class GatedMlpModelConfig(GatedMlpFields, OneStackFields, TextFields, ModelConfig):
     tasks = ("masked", "tag", "classify", "answer", "encode")
     kind: Literal["gmlp"] = "gmlp"
     width: int = Field(512, ge=1)
@@ -60,6 +58,9 @@ class GatedMlpModelConfig(GatedMlpFields, TextFields, ModelConfig):
     mixer: AnyPart = GatedMlpConfig(toeplitz=True)
     scale_embeddings: bool = False
     pool: PoolKind = "pooler"
+
+    def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
+        return list_layer_parts(self, self.mixer)
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         parts = build_text_parts(
@@ -71,7 +72,7 @@ class GatedMlpModelConfig(GatedMlpFields, TextFields, ModelConfig):
         return model
 
 
-class ImageGatedMlpConfig(GatedMlpFields, ImageFields, ModelConfig):
+class ImageGatedMlpConfig(GatedMlpFields, OneStackFields, ImageFields, ModelConfig):
     kind: Literal["gmlp-image"] = "gmlp-image"
     patch: int = Field(16, ge=1)
     class_tokens: int = Field(0, ge=0)  # each has a head; 0: one head on the pooled patches

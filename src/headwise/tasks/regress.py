@@ -43,7 +43,8 @@ class Regress(TextTask["RegressConfig", SequenceClassifier]):
         """The model, whose first output is the mean of the labels: otherwise the first epochs only learn it."""
         built: SequenceClassifier = model.build(self.tokenisers.source.size, 1, self.config.model_task)
         bias = getattr(built.head, "bias", None)
-        if isinstance(bias, Tensor) and len(self.label_values) > UNK + 1:
+        names = self.tokenisers.target.vocabulary[UNK + 1 :]
+        if isinstance(bias, Tensor) and names and all(map(is_number, names)):  # those of imported models are not
             with torch.no_grad():
                 bias.fill_(float(self.label_values[UNK + 1 :].mean()))
         return built
@@ -98,18 +99,22 @@ def score_values(values: Sequence[float], pairs: Sequence[Pair], resamples: int 
     return [pearson(values, true, resamples), spearman(values, true, resamples)]
 
 
+def is_number(text: str) -> bool:
+    """Whether a label is a finite number."""
+    try:
+        return isfinite(float(text))
+    except ValueError:
+        return False
+
+
 def parse_number(text: str) -> float:
     """
     >>> parse_number("3.8")
     3.8
     """
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not isfinite(value):
+    if not is_number(text):
         raise UserError(f"the label '{text}' is not a number, which a regression needs; choose the task classify")
-    return value
+    return float(text)
 
 
 class RegressConfig(TaskConfig):

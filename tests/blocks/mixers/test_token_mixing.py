@@ -33,7 +33,7 @@ def test_a_text_beyond_the_limit_is_refused() -> None:
     model = headwise.build("transformer-tiny", vocab=12, outputs=6, task="classify", mixer=mixer)
     assert model(torch.full((1, 4), 5)).shape == (1, 6)
     with pytest.raises(
-        UserError, match=r"a sequence of 5 tokens does not fit token mixing over 4; set mixer\.max_length"
+        UserError, match=r"a sequence of 5 tokens does not fit token mixing over 4; shorten it, or .* mixer\.max_length"
     ):
         model(torch.full((1, 5), 5))
 

@@ -354,11 +354,12 @@ ALIASES = {
 REGISTERED = {
     "albert": "AlbertTokenizer", "bart": "RobertaTokenizer", "bert": "BertTokenizer", "big_bird": "BigBirdTokenizer",
     "deberta": "DebertaTokenizer", "deberta-v2": "DebertaV2Tokenizer", "distilbert": "BertTokenizer",
-    "electra": "BertTokenizer", "ernie": "BertTokenizer", "fnet": "FNetTokenizer", "gpt2": "GPT2Tokenizer",
-    "gpt_neox": "GPTNeoXTokenizer", "longformer": "RobertaTokenizer", "marian": "MarianTokenizer",
-    "mbart": "MBartTokenizer", "mistral": VERBATIM, "mixtral": VERBATIM, "modernbert": VERBATIM, "mt5": "T5Tokenizer",
-    "openai-gpt": "OpenAIGPTTokenizer", "opt": "GPT2Tokenizer", "pegasus": "PegasusTokenizer",
-    "perceiver": "PerceiverTokenizer", "qwen2": "Qwen2Tokenizer", "qwen3": "Qwen2Tokenizer",
+    "electra": "BertTokenizer", "ernie": "BertTokenizer", "fnet": "FNetTokenizer", "funnel": "FunnelTokenizer",
+    "gpt2": "GPT2Tokenizer", "gpt_neox": "GPTNeoXTokenizer", "longformer": "RobertaTokenizer",
+    "marian": "MarianTokenizer", "mbart": "MBartTokenizer", "mistral": VERBATIM, "mixtral": VERBATIM,
+    "modernbert": VERBATIM, "mt5": "T5Tokenizer", "nystromformer": VERBATIM, "openai-gpt": "OpenAIGPTTokenizer",
+    "opt": "GPT2Tokenizer", "pegasus": "PegasusTokenizer", "perceiver": "PerceiverTokenizer",
+    "qwen2": "Qwen2Tokenizer", "qwen3": "Qwen2Tokenizer", "reformer": "ReformerTokenizer",
     "roberta": "RobertaTokenizer", "switch_transformers": "T5Tokenizer", "t5": "T5Tokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
 }  # fmt: skip
