@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from test_bert_kin import SPECIAL_IDS, save_folder
+from test_bert_kin import SPECIAL_IDS
 from torch import Tensor
-from word_folders import build_noisy_model, vocabulary
+from word_folders import build_noisy_model, save, vocabulary
 
 from headwise import UserError
 from headwise.blocks.stream import Context
@@ -42,6 +42,11 @@ FORMS: list[tuple[str, dict[str, Any]]] = [
 def build_hf_model(name: str, **settings: Any) -> Any:
     settings = {**SHAPE, **({"num_labels": 3} if name.endswith("Classification") else {}), **settings}
     return build_noisy_model(name, transformers.ReformerConfig(**settings))
+
+
+def save_folder(model: Any, folder: Path) -> Path:
+    """An encoder reads an end after a text; a decoder, as with the tokeniser of Reformer, no special tokens."""
+    return save(model, folder, SPECIAL_IDS, begin=None, end=None if model.config.is_decoder else "sep")
 
 
 def build_ids(length: int, first: int) -> Tensor:
