@@ -15,7 +15,9 @@ from headwise.blocks.funnel import SequencePool
 from headwise.blocks.part import BuildContext
 from headwise.blocks.positions.absolute import build_sinusoids
 from headwise.blocks.positions.funnel import ANY_TYPE, FunnelRelative
+from headwise.blocks.record import record
 from headwise.blocks.stream import Context, Stream
+from headwise.catalog import MODELS
 from headwise.testing import assert_parity
 
 WIDTH, HEADS, HEAD_WIDTH = 10, 2, 3
@@ -94,6 +96,28 @@ def test_unpooled_attention_is_self_attention_where_nothing_was_pooled() -> None
     assert attention(stream, Context(memory={"unpooled": longer})).shape == (2, 5, 12)
 
 
+def test_maps_of_pooled_tokens_are_expanded_to_all_tokens() -> None:
+    model = headwise.build("funnel-tiny", vocab=20, task="masked").eval()
+    with torch.inference_mode(), record() as maps:
+        model(torch.tensor([[5, 6, 7, 8, 9, 2]]))  # after [CLS], three pairs
+    (layers,) = maps.stack_by_kind().values()
+    assert layers.shape == (4, 4, 7, 7)
+    assert layers.sum(-1) == pytest.approx(1)
+    lengths = [tuple(weights[-1].shape[2:]) for weights in maps.weights.values()]
+    assert lengths == [(7, 7), (4, 7), (4, 4), (7, 7)]
+    pooled = [weights[-1][0].numpy() for weights in maps.weights.values()]
+    queries = [0, 1, 1, 2, 2, 3, 3]
+    assert layers[1] == pytest.approx(pooled[1][:, queries])
+    assert layers[2] == pytest.approx(pooled[2][:, queries][:, :, queries] / [1, 2, 2, 2, 2, 2, 2])
+
+
+@pytest.mark.parametrize(("size", "expected"), [("small", (3, 2, 2)), ("medium", (3, 2, 2)), ("tiny", (2, 5))])
+def test_a_depth_is_divided_among_the_blocks_in_proportion(size: str, expected: tuple[int, ...]) -> None:
+    config = MODELS.parse({"kind": f"funnel-{size}", "depth": 7})
+    assert config.block_depths == expected
+    assert config.replace(depth=7) == config
+
+
 def test_settings_that_do_not_fit_are_refused() -> None:
     with pytest.raises(UserError, match="block_repeats: has 3 numbers for 2 blocks"):
         headwise.build("funnel-tiny", vocab=12, block_repeats=(1, 1, 1))
@@ -101,3 +125,5 @@ def test_settings_that_do_not_fit_are_refused() -> None:
         headwise.build("funnel-tiny", vocab=12, width=33)
     with pytest.raises(UserError, match="would see the future in a decoder"):
         headwise.build("gpt-tiny", vocab=12, mixer={"kind": "attention", "attend_to": "unpooled"})
+    with pytest.raises(UserError, match="depth: 1 is fewer than the 2 blocks, which need a layer each"):
+        headwise.build("funnel-tiny", vocab=20, depth=1)

@@ -38,6 +38,12 @@ LEARNING = [
 UNREACHED = {  # "model task parameter" -> why the loss does not reach it
     "detr detect decoder.layers.0.parts.0.qkv.project.weight (values)":
         "the decoder begins with zeros, as published, so the values of its first self-attention are their biases",
+    **{
+        f"funnel classify encoder.stack.layers.1.layers.1.parts.0.score_mods.0.{name}":
+            "a classifier reads the first token, which has neither a position nor a token type, so those of the last "
+            "layer change nothing"
+        for name in ("distance", "kernel", "type_bias", "types")
+    },
 }  # fmt: skip
 WORDS = ("the", "old", "dog", "sees", "a", "cat", "and", "it", "runs", "home")
 Corpus = tuple[Tokenisers, Any]

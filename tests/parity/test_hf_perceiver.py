@@ -61,7 +61,7 @@ def compare(imported: ImportedModel, model: Any) -> None:
 @torch.inference_mode()
 def test_outputs_are_equal_both_ways(name: str, settings: dict[str, Any], tmp_path: Path) -> None:
     model = build_hf_model(name, **settings)
-    save(model, tmp_path / "in", {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}, opens=False)
+    save(model, tmp_path / "in", {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}, begin=None)
     imported = read_folder(tmp_path / "in")
     compare(imported, model)
     write_folder(imported.model, imported.config, imported.task, imported.tokenisers, tmp_path / "out")

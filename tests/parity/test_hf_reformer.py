@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from test_bert_kin import SPECIAL_IDS, save_folder
+from test_bert_kin import SPECIAL_IDS
 from torch import Tensor
-from word_folders import build_noisy_model, vocabulary
+from word_folders import build_noisy_model, save, vocabulary
 
 from headwise import UserError
 from headwise.blocks.stream import Context
@@ -27,6 +27,7 @@ SHAPE: dict[str, Any] = {
     "local_attn_chunk_length": 6, "lsh_attn_chunk_length": 4, "num_buckets": 4, "num_hashes": 2, "hash_seed": 5,
     "attn_layers": ["local", "lsh", "lsh"], "pad_token_id": SPECIAL_IDS["pad"], "eos_token_id": SPECIAL_IDS["sep"],
 }  # fmt: skip
+DECODER_IDS = {name: SPECIAL_IDS[name] for name in ("pad", "unk", "sep")}  # texts leave out special tokens
 DECODER: dict[str, Any] = {"is_decoder": True, "attn_layers": ["local", "local"]}
 ENCODERS = ["ForMaskedLM", "ForSequenceClassification", "ForQuestionAnswering", "Model"]
 FORMS: list[tuple[str, dict[str, Any]]] = [
@@ -42,6 +43,13 @@ FORMS: list[tuple[str, dict[str, Any]]] = [
 def build_hf_model(name: str, **settings: Any) -> Any:
     settings = {**SHAPE, **({"num_labels": 3} if name.endswith("Classification") else {}), **settings}
     return build_noisy_model(name, transformers.ReformerConfig(**settings))
+
+
+def save_folder(model: Any, folder: Path) -> Path:
+    """An encoder reads an end after a text; a decoder, as with the tokeniser of Reformer, no special tokens."""
+    if model.config.is_decoder:
+        return save(model, folder, DECODER_IDS, begin=None, end=None)
+    return save(model, folder, SPECIAL_IDS, begin=None)
 
 
 def build_ids(length: int, first: int) -> Tensor:
@@ -100,7 +108,7 @@ def test_greedy_tokens_are_those_of_generate(settings: dict[str, Any], tmp_path:
     for prompt in ("w1 w2 w20", "w5 w13 w2 w9 w4 w6 w17"):
         ids = torch.tensor([[int(word[1:]) for word in prompt.split()]])
         tokens = model.generate(ids, max_new_tokens=12, do_sample=False, use_cache=False)[0, ids.shape[1] :].tolist()
-        words = [vocabulary(SPECIAL_IDS)[token] for token in tokens]
+        words = [vocabulary(DECODER_IDS)[token] for token in tokens]
         words = words[: words.index("[SEP]")] if "[SEP]" in words else words
         assert trained.continue_prompts([prompt], max_length=12)[0][0].text.split() == words
 

@@ -167,7 +167,9 @@ def compare_heads(imported: ImportedModel, model: Any) -> None:
 def test_heads_are_equal_both_ways(kind: str, name: str, tmp_path: Path) -> None:
     labels = {"num_labels": 3} if name.endswith("Classification") else {}
     model = build_hf_model(kind, name=name, **labels)
-    imported = read_folder(save(model, tmp_path / "in", SPECIAL_IDS[kind == "Bart"]))
+    bart = kind == "Bart"
+    folder = save(model, tmp_path / "in", SPECIAL_IDS[bart], begin="bos" if bart else None, end="eos")
+    imported = read_folder(folder)
     compare_heads(imported, model)
     to_hf(from_hf(tmp_path / "in"), tmp_path / "out")
     again, info = type(model).from_pretrained(tmp_path / "out", output_loading_info=True)

@@ -28,16 +28,21 @@ def build_noisy_model(name: str, config: Any) -> Any:
     return model
 
 
-def save(model: Any, folder: Path, special_ids: Mapping[str, int], opens: bool = True) -> Path:
-    """A folder as `transformers` writes it, with [SEP] after texts and, with `opens`, [CLS] before them."""
+def save(
+    model: Any, folder: Path, special_ids: Mapping[str, int], begin: str | None = "cls", end: str | None = "sep"
+) -> Path:
+    """A folder as `transformers` writes it, with the special tokens `begin` before a text and `end` after each text of
+    a pair."""
     words = vocabulary(special_ids)
     model.save_pretrained(folder)
     engine = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, words[special_ids["unk"]]))
     engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    before, after = ([words[special_ids[name]]] if name else [] for name in (begin, end))
+    first, second = [*before, "$A", *after], ["$B:1", *(f"{token}:1" for token in after)]
     engine.post_processor = processors.TemplateProcessing(
-        single=f"{'[CLS] ' * opens}$A [SEP]",
-        pair=f"{'[CLS] ' * opens}$A [SEP] $B:1 [SEP]:1",
-        special_tokens=[(words[special_ids[name]], special_ids[name]) for name in ("cls", "sep")],
+        single=first,
+        pair=[*first, *second],
+        special_tokens=[(token, words.index(token)) for token in {*before, *after}],
     )
     named = {f"{mark}_token": words[number] for mark, number in special_ids.items()}
     transformers.PreTrainedTokenizerFast(tokenizer_object=engine, **named).save_pretrained(folder)

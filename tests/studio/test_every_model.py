@@ -70,6 +70,14 @@ def test_every_text_model_has_attention_maps_or_an_error(name: str, task: str) -
             assert logit_lens(AblationCase(loaded, TEXT))["layers"]
 
 
+def test_queries_and_keys_of_pooled_tokens_are_refused() -> None:
+    view = record_inputs(made("funnel", "masked", {"train": "none.tsv"}, Tokenisers(LETTERS, LETTERS)), TEXT, "")
+    assert view.pack_row("encoder", 0, 0, 1, 1) and view.pack_row("encoder", 3, 0, 1, 1)
+    for layer in (1, 2):
+        with pytest.raises(UserError, match="the queries or keys of this layer are pooled tokens; choose another"):
+            view.pack_row("encoder", layer, 0, 1, 1)
+
+
 @pytest.mark.parametrize(("name", "task"), [(entry.name, task) for entry, task in PAIRS if task in SEEING])
 def test_every_image_model_has_attention_maps_or_an_error(name: str, task: str) -> None:
     image = BytesIO()

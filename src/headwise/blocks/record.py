@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headwise.blocks.attention.kernels import compute_weights
-from headwise.blocks.attention.score_mods import ApproximateMap, AttentionInputs
+from headwise.blocks.attention.score_mods import ApproximateMap, AttentionInputs, AttentionLayout
 from headwise.blocks.stream import (
     NO_RECORD,
     NO_SIDE,
@@ -27,6 +27,7 @@ from headwise.blocks.stream import (
     Recorder,
     SideOutputs,
 )
+from headwise.errors import UserError
 
 OUTPUTS = "outputs"  # the stack in which output queries attend to latents (blocks/latents.py)
 
@@ -45,6 +46,7 @@ class AttentionRecord(ForwardingRecorder):
         self.weights: dict[LayerPath, list[Tensor]] = {}
         self.exact: dict[LayerPath, list[Tensor]] = {}
         self.kinds: dict[LayerPath, str] = {}
+        self.layouts: dict[LayerPath, AttentionLayout] = {}
 
     def observe(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> None:
         self.kinds[path] = get_attention_kind(path, inputs)
@@ -53,6 +55,7 @@ class AttentionRecord(ForwardingRecorder):
                 weights, exact = inputs.weights(), None if inputs.exact is None else compute_weights(inputs.exact())
             else:
                 weights = exact = compute_weights(replace(inputs, side=NO_SIDE))  # the kernel adds side outputs itself
+                self.layouts[path] = inputs.layout
         self.weights.setdefault(path, []).append(weights)
         if exact is not None:
             self.exact.setdefault(path, []).append(exact)
@@ -64,7 +67,7 @@ class AttentionRecord(ForwardingRecorder):
 
     def stack_by_kind(self, row: int = 0) -> dict[str, np.ndarray]:
         """The maps of one row of the batch as (layers, heads, queries, keys), by kind (`get_attention_kind`); NaN where
-        a layer has fewer heads than another."""
+        a layer has fewer heads than another. Maps of pooled tokens are expanded to all tokens (`expand_pooled`)."""
         return self._stack(self.weights, row)
 
     def stack_exact_by_kind(self, row: int = 0) -> dict[str, np.ndarray]:
@@ -73,11 +76,23 @@ class AttentionRecord(ForwardingRecorder):
         return {kind: maps for kind, maps in exact.items() if ((maps != recorded[kind]) & ~np.isnan(maps)).any()}
 
     def _stack(self, maps: dict[LayerPath, list[Tensor]], row: int) -> dict[str, np.ndarray]:
-        by_kind: dict[str, list[Tensor]] = {}
+        by_kind: dict[str, dict[LayerPath, Tensor]] = {}
         for path, kind in self.kinds.items():
             missing = torch.full_like(self.weights[path][-1], torch.nan)
-            by_kind.setdefault(kind, []).append(maps.get(path, [missing])[-1][row].float())
-        return {kind: torch.stack(pad_heads(layers)).cpu().numpy() for kind, layers in by_kind.items()}
+            by_kind.setdefault(kind, {})[path] = maps.get(path, [missing])[-1][row].float()
+        return {
+            kind: torch.stack(pad_heads(self._expand(layers, row))).cpu().numpy() for kind, layers in by_kind.items()
+        }
+
+    def _expand(self, layers: dict[LayerPath, Tensor], row: int) -> list[Tensor]:
+        """The maps of a kind, those of layers with fewer queries or keys than another expanded to as many."""
+        lengths = [max(weights.shape[axis] for weights in layers.values()) for axis in (1, 2)]
+        return [
+            weights
+            if list(weights.shape[1:]) == lengths
+            else expand_pooled(weights, self.layouts.get(path), lengths, row)
+            for path, weights in layers.items()
+        ]
 
 
 def get_attention_kind(path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> str:
@@ -91,6 +106,25 @@ def pad_heads(maps: Sequence[Tensor]) -> list[Tensor]:
     """Pad maps (H, Tq, Tk) with heads of NaN to the largest number of heads."""
     heads = max(map(len, maps))
     return [F.pad(layer, (0, 0, 0, 0, 0, heads - len(layer)), value=torch.nan) for layer in maps]
+
+
+def expand_pooled(weights: Tensor, layout: AttentionLayout | None, lengths: Sequence[int], row: int = 0) -> Tensor:
+    """Expand a map of pooled tokens to all tokens, (H, Tq, Tk): each token of a pooled query has its weights, and the
+    weight of a pooled key is divided among its tokens, so that sums of rows stay. A pooled token has the position of
+    its first token.
+
+    >>> layout = AttentionLayout(2, 2, torch.tensor([0, 1]), torch.tensor([0, 1]))
+    >>> expand_pooled(torch.tensor([[[0.25, 0.75], [0.625, 0.375]]]), layout, (3, 4)).tolist()
+    [[[0.25, 0.25, 0.25, 0.25], [0.625, 0.125, 0.125, 0.125], [0.625, 0.125, 0.125, 0.125]]]
+    """
+    owners = []  # of each token, the number of its pooled token
+    for pos, length in zip((layout.query_pos, layout.key_pos) if layout else (None, None), lengths, strict=True):
+        if pos is None:
+            raise UserError("a layer has an attention map of fewer tokens without their positions; inspect another run")
+        first = (pos if pos.dim() == 1 else pos[row % len(pos)]).contiguous()
+        owners.append(torch.searchsorted(first, torch.arange(length, device=first.device), right=True) - 1)
+    queries, keys = owners
+    return (weights / keys.bincount(minlength=weights.shape[-1]))[:, queries][..., keys]
 
 
 @contextmanager

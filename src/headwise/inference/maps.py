@@ -19,7 +19,8 @@ class Maps:
 
     `weights[kind]` is (layers, heads, queries, keys) with rows that sum to one (or to zero if all keys are masked); for
     mixers that approximate or replace attention it is the implied map, of any sign and sum. Heads that a layer does not
-    have are NaN. `exact[kind]`, if present, is softmax attention with the same queries and keys.
+    have are NaN, and maps of pooled tokens are expanded to all tokens. `exact[kind]`, if present, is softmax attention
+    with the same queries and keys.
 
     The row of a target token is that of the step that predicts it, when the decoder has read the tokens before it: the
     columns of its self-attention are `start` and all but the last. `latents` attend to the source (cross) and to each

@@ -14,6 +14,7 @@ DISCREPANCY: it initialises embeddings with N(0, 1) and matrices by their shape;
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -25,6 +26,7 @@ from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.funnel import FunnelRelativeConfig
 from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
+from headwise.config.base import Problems
 from headwise.models.assemble import HeadTransformConfig, TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
@@ -59,6 +61,29 @@ class FunnelConfig(TextFields, ModelConfig):
     head_transform: HeadTransformConfig = HeadTransformConfig(dense=False)
     pool: PoolKind = "pooler"
 
+    @model_validator(mode="before")
+    @classmethod
+    def _spread_depth(cls, data: Any) -> Any:
+        """Apply `depth` to the blocks: their layers in all, in proportion to `block_depths`."""
+        without_depth = super()._spread_depth(data)  # type: ignore[operator]
+        depths = data.get("block_depths", cls.model_fields["block_depths"].default) if "depth" in data else ()
+        if not isinstance(depths, list | tuple) or not depths or not all(type(n) is int and n > 0 for n in depths):
+            return without_depth  # without a depth, or refused by the field
+        depth = StackConfig.model_validate({"depth": data["depth"]}).depth
+        if depth < len(depths):
+            message = f"{depth} is fewer than the {len(depths)} blocks, which need a layer each; set block_depths"
+            raise Problems([(("depth",), message)])
+        return {**without_depth, "block_depths": scale_depths(depths, depth)}
+
+    @classmethod
+    def known_keys(cls) -> tuple[str, ...]:
+        return (*super().known_keys(), "depth")
+
+    @property
+    def depth(self) -> int:
+        """Layers of all blocks."""
+        return sum(self.block_depths)
+
     @model_validator(mode="after")
     def _check_repeats(self) -> Self:
         if self.block_repeats and len(self.block_repeats) != len(self.block_depths):
@@ -68,7 +93,7 @@ class FunnelConfig(TextFields, ModelConfig):
         return self
 
     def stacks(self) -> tuple[StackConfig, StackConfig]:
-        return StackConfig(depth=sum(self.block_depths)), StackConfig(depth=self.decoder_depth)
+        return StackConfig(depth=self.depth), StackConfig(depth=self.decoder_depth)
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         task = self.resolve_task(task)
@@ -91,6 +116,19 @@ class FunnelConfig(TextFields, ModelConfig):
         stack = build_stack(self, StackConfig(depth=depth))
         order = [number for number in range(depth) for _ in range(repeats)]
         return Stack(list(stack.layers), stack.final, order, pattern_length=depth)
+
+
+def scale_depths(depths: Sequence[int], total: int) -> tuple[int, ...]:
+    """Depths of blocks in the same proportion, as far as possible, with `total` layers and at least one in each.
+
+    >>> scale_depths((6, 3, 3), 5)
+    (3, 1, 1)
+    """
+    scaled = [1] * len(depths)
+    for _ in range(total - len(depths)):
+        missing = [total * depth / sum(depths) - count for depth, count in zip(depths, scaled, strict=True)]
+        scaled[missing.index(max(missing))] += 1
+    return tuple(scaled)
 
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -96,6 +96,8 @@ class NeuronView:
             if inputs.exact is None:
                 raise UserError("this layer has no queries and keys; choose another layer or run")
             inputs, is_exact = inputs.exact(), True
+        if (inputs.q.shape[2], inputs.k.shape[2]) != self.maps.weights[kind].shape[2:]:
+            raise UserError("the queries or keys of this layer are pooled tokens; choose another layer or run")
         if not inputs.score.fused:
             name = type(inputs.score).__name__.lower()
             raise UserError(

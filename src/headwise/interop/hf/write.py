@@ -8,9 +8,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import ValidationError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from headwise.config.base import list_problems
 from headwise.decode.config import DecodeConfig
 from headwise.decode.generation_config import to_generation_config
 from headwise.errors import UserError
@@ -263,8 +265,15 @@ def choose_architecture(
             )
     refusals: list[tuple[int, str]] = []  # number of differing settings, message
     for architecture in sorted(candidates, key=lambda each: not isinstance(config, each.config)):
-        hf_config = architecture.hf_config.from_model_config(config, vocab)
-        read_back: Any = architecture.config(**hf_config.to_settings(task, ()))
+        try:
+            hf_config = architecture.hf_config.from_model_config(config, vocab)
+            read_back: Any = architecture.config(**hf_config.to_settings(task, ()))
+        except ValidationError as error:
+            path, problem = list_problems(error)[0]
+            place = ": ".join(filter(None, (f"config.json of {architecture.model_type}", ".".join(path))))
+            message = f"{place}: {problem}"
+            refusals.append((len(type(config).model_fields), message))  # after those that name a setting of the model
+            continue
         settings, settings_back = resolve_settings(config, task), resolve_settings(read_back, task)
         differing = [key for key in settings if settings[key] != settings_back.get(key)]
         # Layers that share weights can be written as copies, not the other way round.
