@@ -141,11 +141,16 @@ def test_a_mistake_is_one_sentence_before_anything_starts(file, tmp_path, capsys
     assert not (tmp_path / "r").exists()
 
 
+def heed_ctrl_c():
+    """In a shell's background job SIGINT is ignored, and a child process inherits that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_stops_cleanly_and_the_next_call_resumes_the_trial(file, tmp_path):
     folder = tmp_path / "small-search"
     command = [sys.executable, "-m", "headwise", "search", str(file), "--runs", str(tmp_path), "--trials", "1"]
     command += ["--jobs", "1", *(f"--set={each}" for each in LONGER), *(f"--over={each}" for each in OVER)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ, preexec_fn=heed_ctrl_c)
     deadline = monotonic() + 120
     while not (folder / "trial-0" / "last").exists() and process.poll() is None and monotonic() < deadline:
         sleep(0.05)
