@@ -19,6 +19,7 @@ from headwise.runs import summarize_run
 from headwise.runs.run import Run
 from headwise.studio.model_pool import load_model
 from headwise.studio.run_registry import RunFolder
+from headwise.testing import assert_parity
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
 
@@ -145,7 +146,7 @@ def test_the_copy_goes_on_with_what_is_saved_and_exported(run: Path) -> None:
         assert not Path("MARKER").exists()
         again = headwise.load(folder, trust=True)
         ids = torch.tensor([[4, 5, 6]])
-        assert torch.equal(again.model(ids), loaded.model(ids))
+        assert_parity(again.model(ids), loaded.model(ids))
         forget()
 
 
