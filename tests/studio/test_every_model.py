@@ -31,6 +31,7 @@ ATTENTION_FREE = {
     "lstm",
     "gru",
     "skipgram",
+    "cbow",
     "sutskever",
     "cho",
     "cnn",
