@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 HOMES = {  # in the order of years
     "ngram": "headwise.models.ngram:ENTRY",
+    "mlp": "headwise.models.mlp:ENTRY",
     "hmm": "headwise.models.hmm:ENTRY",
     "rnn": "headwise.models.recurrent:RNN_ENTRY",
     "lstm": "headwise.models.recurrent:LSTM_ENTRY",

@@ -27,6 +27,7 @@ TEXT = "abcd abc"
 ATTENTION_FREE = {
     "ngram",
     "hmm",
+    "mlp",
     "rnn",
     "lstm",
     "gru",
