@@ -145,8 +145,8 @@ class ContinuousBagOfWords(WordVectors):
             for ids in (batch.contexts, np.concatenate([batch.words, negatives], axis=1))
         )
         shares = compute_context_shares(batch.pairs).to(self.vectors)
-        has_context = batch.pairs.any(-1)
-        targets = np.eye(batch.words.shape[1], dtype=bool) & has_context[..., None]  # (B, L, L): each word its own
+        has_context = np.any(batch.pairs, axis=-1, keepdims=True)  # (B, L, 1)
+        targets = np.eye(batch.words.shape[1], dtype=bool) & has_context  # (B, L, L): each word its own
         label, weight = (tensor.to(self.vectors) for tensor in label_and_weigh(targets, LENGTH, self.config.negatives))
         means = shares @ self.vectors[contexts]  # (B, L, N) @ (B, N, C) -> (B, L, C)
         loss, mean_gradient, candidate_gradient = sgns_loss(means, self.contexts[candidates], weight, label)

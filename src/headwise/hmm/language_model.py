@@ -79,9 +79,9 @@ class HiddenMarkovLanguageModel(HtmlTree, nn.Module):
         texts = [np.append(np.asarray(text, dtype=np.int64), EOS) for text in sequences]
         if not any(len(text) > 1 for text in texts):
             raise UserError("there is nothing to learn from; check that the training data is not empty")
-        unigram = np.bincount(np.concatenate(texts), minlength=self.vocab) + 0.1
-        unigram[[PAD, BOS]] = 0
-        unigram = torch.from_numpy(unigram / unigram.sum())
+        frequencies = np.bincount(np.concatenate(texts), minlength=self.vocab) + 0.1
+        frequencies[[PAD, BOS]] = 0
+        unigram = torch.from_numpy(frequencies / frequencies.sum())
         self.initialise(unigram)
         batches = list(make_batches(texts))
         gains: list[float] = []
