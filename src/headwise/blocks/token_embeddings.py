@@ -57,7 +57,7 @@ class Clusters:
 
 
 class AdaptiveEmbedding(nn.Module):
-    """Adaptive input embeddings: the vector of id v in cluster i is P_i E_i[v - start_i]. Has the attributes of an
+    """Adaptive input embedding: the vector of id v in cluster i is P_i E_i[v - start_i]. Has the attributes of an
     nn.Embedding; `weight` (V, C) is computed from tables and projections."""
 
     def __init__(self, clusters: Clusters, width: int):
