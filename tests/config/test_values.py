@@ -15,12 +15,12 @@ from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.attention.score_mods import WindowConfig
 from headwise.blocks.feedforward import MlpConfig
 from headwise.blocks.norm import LayerNormConfig, RMSNormConfig
-from headwise.blocks.tables import NORMS, PARTS, POSITIONS, SCORE_MODS, WIRINGS
+from headwise.blocks.tables import NORMS, OUTPUT_LAYERS, PARTS, POSITIONS, SCORE_MODS, TOKEN_EMBEDDINGS, WIRINGS
 from headwise.config.base import Config, merge, validate
 from headwise.models.layers import StackConfig
 from headwise.models.transformer import TransformerConfig
 
-TABLES = (NORMS, WIRINGS, POSITIONS, SCORE_MODS, PARTS)
+TABLES = (NORMS, WIRINGS, POSITIONS, SCORE_MODS, PARTS, TOKEN_EMBEDDINGS, OUTPUT_LAYERS)
 
 
 def kinds(table: Any) -> st.SearchStrategy[Config]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from headwise.blocks.stack import count_parameters
-from headwise.blocks.tables import NORMS, PARTS, POSITIONS, SCORES, WIRINGS
+from headwise.blocks.tables import NORMS, OUTPUT_LAYERS, PARTS, POSITIONS, SCORES, TOKEN_EMBEDDINGS, WIRINGS
 from headwise.catalog import CATALOG
 from headwise.config.base import Config, merge, validate
 from headwise.errors import UserError
@@ -16,12 +16,16 @@ from headwise.models.build import build
 from headwise.models.cost import list_length_limits, make_inputs
 from headwise.models.image_fields import ImageFields
 
-TABLES = (PARTS, NORMS, WIRINGS, POSITIONS, SCORES)
+TABLES = (PARTS, NORMS, WIRINGS, POSITIONS, SCORES, TOKEN_EMBEDDINGS, OUTPUT_LAYERS)
 SHARE = 48  # of the changes of a model one in so many is tried; the number goes with the model's name
 ALWAYS = {  # what was seen to fail
     "rnn": [{"wiring": "reversible"}],
     "gpt3": [{"feedforward": "levit_mlp"}, {"mixer": "levit_mlp"}],
-    "bert": [{"activation": "glu"}, {"activation": "swiglu"}],
+    "bert": [
+        {"activation": "glu"},
+        {"activation": "swiglu"},
+        {"output_layer": {"kind": "adaptive", "cutoffs": [4, 9]}},
+    ],
     "albert": [{"activation": "geglu"}, {"positions": "tree"}],
     "deberta": [{"activation": "reglu"}, {"positions": "tree"}, {"wiring": "reversible"}],
     "bigbird": [{"activation": "liglu"}],

@@ -77,6 +77,44 @@ def test_two_segments_are_the_papers_equations() -> None:
     torch.testing.assert_close(model(two[None], carried=second)[0], expected)
 
 
+@torch.no_grad()
+def test_words_of_rare_clusters_have_the_papers_probabilities() -> None:
+    """The released code's settings: each cluster with a projection, which the softmax shares except for the first;
+    p(word) = p(cluster) p(word | cluster), word by word."""
+    torch.manual_seed(0)
+    clusters = {"kind": "adaptive", "cutoffs": [4, 7], "widths": [8, 4, 2], "projections": "all"}
+    model: Any = headwise.build(
+        "transformer-xl-tiny",
+        vocab=11,
+        width=WIDTH,
+        heads=HEADS,
+        token_embedding=clusters,
+        output_layer={**clusters, "tie_projections": "tails"},
+    )
+    model = model.double().eval()
+    for parameter in model.parameters():
+        parameter.normal_(std=0.4)
+    head, embed, ids = model.decoder.head, model.decoder.embed.table, torch.tensor([[5, 1, 9, 3]])
+    inputs = model.decoder.embed(ids).x[0]
+    for token, vector in zip(ids[0].tolist(), inputs, strict=True):
+        cluster, first = (0, 0) if token < 4 else (1, 4) if token < 7 else (2, 7)
+        expected = embed.projections[cluster].weight @ embed.tables[cluster].weight[token - first]
+        torch.testing.assert_close(vector, math.sqrt(WIDTH) * expected)
+    x = torch.randn(WIDTH, dtype=torch.float64)
+    own = head.projections[0].weight.t() @ x
+    scores = [float(row @ own + bias) for row, bias in zip(embed.tables[0].weight, head.bias[:4], strict=True)]
+    scores += [float(row @ own + bias) for row, bias in zip(head.cluster_table.weight, head.cluster_bias, strict=True)]
+    total = math.log(sum(math.exp(score) for score in scores))
+    expected = [score - total for score in scores[:4]]
+    for cluster, start, end in ((1, 4, 7), (2, 7, 11)):
+        narrow = embed.projections[cluster].weight.t() @ x
+        rows = zip(embed.tables[cluster].weight, head.bias[start:end], strict=True)
+        tail = [float(row @ narrow + bias) for row, bias in rows]
+        normaliser = math.log(sum(math.exp(score) for score in tail))
+        expected += [scores[3 + cluster] - total + score - normaliser for score in tail]
+    torch.testing.assert_close(head(x), torch.tensor(expected, dtype=torch.float64))
+
+
 @pytest.mark.parametrize("queries_first", [False, True])
 @torch.no_grad()
 def test_attention_is_that_of_xlnet(queries_first: bool) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.feedforward import ACTIVATIONS, GATED_ACTIVATIONS
-from headwise.blocks.losses import Loss, compute_cross_entropy
+from headwise.blocks.losses import Loss, compute_cross_entropy, compute_loss_from_log_probs, count_chunk_rows
+from headwise.blocks.token_embeddings import TokenTable, compute_logits
 
 
 class ScaleBy(nn.Module):
@@ -69,15 +69,18 @@ def build_suppression_bias(vocab: int, suppress_ids: Sequence[int]) -> Tensor | 
     return bias
 
 
-class VocabularyHead(nn.Module):
-    """The language model head: logits = transform(x) W^T (+ b). With the table of an embedding, its weights are tied to
-    it (Press and Wolf 2017)."""
+class OutputLayer(nn.Module):
+    """Base of output layers over a vocabulary: vectors to logits, whose softmax is p(token), and to the loss of labels.
+    With the table of an embedding, its weights are tied to it (Press and Wolf 2017).
+
+    Further kinds are in `output_layers.py`.
+    """
 
     def __init__(
         self,
         width: int,
         vocab: int,
-        table: nn.Embedding | None = None,
+        table: TokenTable | None = None,
         bias: bool = False,
         pad: int = 0,
         transform: nn.Module | None = None,
@@ -85,7 +88,7 @@ class VocabularyHead(nn.Module):
     ):
         super().__init__()
         self.transform = transform if transform is not None else nn.Identity()
-        self.table = table if table is not None else nn.Embedding(vocab, width)
+        self.table: TokenTable = table if table is not None else nn.Embedding(vocab, width)
         self.bias: Tensor | None
         if bias:
             self.bias = nn.Parameter(torch.zeros(vocab))
@@ -93,9 +96,33 @@ class VocabularyHead(nn.Module):
             self.register_buffer("bias", build_suppression_bias(vocab, suppress_ids), persistent=False)
         self.pad = pad
 
+    @property
+    def vocab(self) -> int:
+        return self.table.num_embeddings
+
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(self.transform(x), self.table.weight, self.bias)  # (B, T, C) -> (B, T, V)
+        """Logits of all tokens, (B, T, C) -> (B, T, V)."""
+        raise NotImplementedError
 
     def loss(self, x: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Loss:
         """Cross-entropy loss with label smoothing of (B, T, C) against labels (B, T); padding is ignored."""
-        return compute_cross_entropy(self.transform(x), self.table.weight, self.bias, labels, self.pad, label_smoothing)
+        raise NotImplementedError
+
+
+class VocabularyHead(OutputLayer):
+    """The language model head: logits = transform(x) W^T (+ b)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return compute_logits(self.transform(x), self.table, self.bias)
+
+    def loss(self, x: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Loss:
+        x = self.transform(x)
+        if isinstance(self.table, nn.Embedding):
+            return compute_cross_entropy(x, self.table.weight, self.bias, labels, self.pad, label_smoothing)
+        rows = count_chunk_rows(self.vocab)
+        return compute_loss_from_log_probs(self.compute_log_probs, x, labels, self.pad, label_smoothing, rows)
+
+    def compute_log_probs(self, x: Tensor) -> Tensor:
+        """Log-probabilities of inputs after the transform, (N, C) -> (N, V)."""
+        logits = compute_logits(x, self.table, self.bias)
+        return logits.log_softmax(-1, dtype=torch.promote_types(x.dtype, torch.float32))

@@ -7,6 +7,7 @@ Letters: B rows, T length, C width, V vocab, N tokens of a batch, n tokens of a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +36,42 @@ def compute_cross_entropy(
     tensors: list[Tensor | None] = [x, weight, bias]
     if not torch.is_grad_enabled():  # a Function does not see this, and would compute gradients in vain
         tensors = [None if tensor is None else tensor.detach() for tensor in tensors]
-    # Logits of about 16 MB stay near the CPU's caches; smaller chunks make matrix products inefficient.
-    chunk_size = max(128, 4_194_304 // len(weight))
+    chunk_size = count_chunk_rows(len(weight))
     total, nll = ChunkedCrossEntropy.apply(*tensors, labels, pad, label_smoothing, chunk_size)
+    return Loss(total, nll, (labels != pad).sum())
+
+
+def count_chunk_rows(vocab: int) -> int:
+    """Rows of logits in a chunk. About 16 MB stay near the CPU's caches; smaller chunks make matrix products
+    inefficient."""
+    return max(128, 4_194_304 // vocab)
+
+
+def compute_loss_from_log_probs(
+    compute_log_probs: Callable[[Tensor], Tensor],
+    x: Tensor,
+    labels: Tensor,
+    pad: int,
+    label_smoothing: float,
+    chunk_size: int,
+) -> Loss:
+    """Cross-entropy loss with label smoothing of any function (N, C) -> log-probabilities (N, V). It runs on chunks of
+    tokens, whose log-probabilities the backward pass computes again (activation checkpointing)."""
+    x, labels = x.reshape(-1, x.shape[-1]), labels.reshape(-1)  # (B, T, C) -> (N, C), (B, T) -> (N,)
+
+    def sum_losses(x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        log_p, keep = compute_log_probs(x), labels != pad
+        nll = -log_p.gather(-1, labels.unsqueeze(-1)).squeeze(-1)  # (n,)
+        smooth = -log_p.mean(-1) if label_smoothing else nll
+        loss = (1 - label_smoothing) * nll + label_smoothing * smooth
+        return (loss * keep).sum(), (nll.detach() * keep).sum()
+
+    chunks = list(zip(x.split(chunk_size), labels.split(chunk_size), strict=True))
+    if len(chunks) == 1:
+        sums = [sum_losses(*chunks[0])]
+    else:
+        sums = [checkpoint(sum_losses, *chunk, use_reentrant=False, preserve_rng_state=False) for chunk in chunks]
+    total, nll = (torch.stack(values).sum() for values in zip(*sums, strict=True))
     return Loss(total, nll, (labels != pad).sum())
 
 

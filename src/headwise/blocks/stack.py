@@ -22,9 +22,10 @@ from headwise.blocks.decode_step import (
     Step,
     to_function,
 )
-from headwise.blocks.heads import VocabularyHead
+from headwise.blocks.heads import OutputLayer
 from headwise.blocks.residual import make_dropout
 from headwise.blocks.stream import NO_RECORD, Context, LayerStep, Part, Stream, build_decode_step
+from headwise.blocks.token_embeddings import TokenTable
 from headwise.errors import UserError
 from headwise.text import EOS, PAD
 
@@ -93,7 +94,7 @@ class Embedding(nn.Module, EmbeddingStep):
 
     def __init__(
         self,
-        table: nn.Embedding,
+        table: TokenTable,
         positions: Positions,
         scale: float = 1.0,
         dropout: float = 0.0,
@@ -259,7 +260,7 @@ class Decoder(nn.Module):
     right, where the causal mask hides it. `prefix_id` is read before the start token: BART decodes from EOS, BOS (in
     Hugging Face `decoder_start_token_id` and `forced_bos_token_id`)."""
 
-    def __init__(self, embed: Embedding, stack: Stack, head: VocabularyHead, prefix_id: int | None = None):
+    def __init__(self, embed: Embedding, stack: Stack, head: OutputLayer, prefix_id: int | None = None):
         super().__init__()
         self.embed, self.stack, self.head, self.prefix_id = embed, stack, head, prefix_id
         for part in stack.parts:

@@ -1,4 +1,5 @@
-"""Tables of parts, scores, score mods, positions, norms and wirings: the `kind`s of experiment files and their configs.
+"""Tables of parts, scores, score mods, positions, norms, wirings, token embeddings and output layers: the `kind`s of
+experiment files and their configs.
 
 A new part is one file with its config and its module, and one line here. torch is not imported until a kind is looked
 up, so that errors of unknown kinds, with the near names, come at once.
@@ -14,10 +15,12 @@ if TYPE_CHECKING:
     from headwise.blocks.attention.score_mods import ScoreModConfig
     from headwise.blocks.attention.scores import ScoreConfig
     from headwise.blocks.norm import NormConfig
+    from headwise.blocks.output_layers import OutputConfig
     from headwise.blocks.part import PartConfig
     from headwise.blocks.positions.base import PositionConfig
     from headwise.blocks.positions.rope_scaling import RopeScalingConfig
     from headwise.blocks.residual import WiringConfig
+    from headwise.blocks.token_embeddings import TokenEmbeddingConfig
 
 _ATTENTION, _MIXERS, _POSITIONS = "headwise.blocks.attention", "headwise.blocks.mixers", "headwise.blocks.positions"
 
@@ -148,6 +151,23 @@ WIRINGS = Table(
         "reversible": "headwise.blocks.reversible:ReversibleConfig",
     },
 )
+TOKEN_EMBEDDINGS = Table(
+    "token embedding",
+    default="table",
+    homes={
+        "table": "headwise.blocks.token_embeddings:TableConfig",
+        "adaptive": "headwise.blocks.token_embeddings:AdaptiveEmbeddingConfig",
+    },
+)
+OUTPUT_LAYERS = Table(
+    "output layer",
+    default="softmax",
+    homes={
+        "softmax": "headwise.blocks.output_layers:SoftmaxConfig",
+        "adaptive": "headwise.blocks.output_layers:AdaptiveSoftmaxConfig",
+        "mixture": "headwise.blocks.output_layers:MixtureOfSoftmaxesConfig",
+    },
+)
 
 if TYPE_CHECKING:  # to a type checker, the config of what a slot holds
     AnyPart: TypeAlias = PartConfig
@@ -157,7 +177,10 @@ if TYPE_CHECKING:  # to a type checker, the config of what a slot holds
     AnyRopeScaling: TypeAlias = RopeScalingConfig
     AnyNorm: TypeAlias = NormConfig
     AnyWiring: TypeAlias = WiringConfig
+    AnyTokenEmbedding: TypeAlias = TokenEmbeddingConfig
+    AnyOutputLayer: TypeAlias = OutputConfig
 else:
     AnyPart, AnyScoreMod, AnyPosition = slot(PARTS), slot(SCORE_MODS), slot(POSITIONS)
     AnyScore, AnyNorm, AnyWiring = slot(SCORES), slot(NORMS), slot(WIRINGS)
     AnyRopeScaling = slot(ROPE_SCALINGS)
+    AnyTokenEmbedding, AnyOutputLayer = slot(TOKEN_EMBEDDINGS), slot(OUTPUT_LAYERS)

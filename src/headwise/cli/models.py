@@ -103,6 +103,7 @@ def show(
 
         headwise show transformer-base
         headwise show transformer-small --set positions=rotary --set activation=swiglu
+        headwise show t5-base --set output_layer=mixture
 
     Parameters
     ----------

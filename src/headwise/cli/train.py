@@ -36,6 +36,7 @@ def train(
 
         headwise train experiments/cmudict.toml
         headwise train my.toml --set model.wiring=pre --set train.minutes=20
+        headwise train my.toml --set 'model.output_layer={kind="adaptive", cutoffs=[2000, 6000]}'
         headwise train my.toml --set data.format=parquet --set "data.train=shards/*.parquet"
         headwise train --resume runs/my
         headwise train --resume runs/my --minutes 10

@@ -63,8 +63,8 @@ def quantize(model: Model, min_weights: int = MIN_WEIGHTS) -> Model:
 
 def quantize_module(module: nn.Module, min_weights: int) -> nn.Module:
     """Weight quantisation of a linear layer or language model head to int8; other modules are returned unchanged."""
-    if isinstance(module, VocabularyHead) and module.table.weight.numel() >= min_weights:
-        return Int8Head(module)
+    if isinstance(module, VocabularyHead) and isinstance(module.table, nn.Embedding):
+        return Int8Head(module) if module.table.weight.numel() >= min_weights else module
     if type(module) is nn.Linear and module.weight.numel() >= min_weights:
         return Int8Linear(module.weight, module.bias)
     return module

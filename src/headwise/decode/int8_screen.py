@@ -90,7 +90,8 @@ def screen_head(model: Model, min_weights: int = MIN_WEIGHTS) -> Model:
     if not isinstance(model, GenerativeModel) or torch.backends.quantized.engine == "none":
         return model
     head = model.decoder.head
-    if type(head) is VocabularyHead and head.table.weight.numel() >= min_weights:
+    plain = type(head) is VocabularyHead and isinstance(head.table, nn.Embedding)
+    if plain and head.table.weight.numel() >= min_weights:
         never = sorted({PAD, BOS, model.start_id} - {model.end_id})
         model.decoder.head = ScreenedHead(head, never)
     return model

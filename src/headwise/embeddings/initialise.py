@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from headwise.blocks.token_embeddings import AdaptiveEmbedding
 from headwise.embeddings.tables import find_tables
 from headwise.embeddings.vectors import Vectors
 from headwise.errors import UserError
@@ -18,6 +19,10 @@ def initialise(model: Any, tokenisers: Tokenisers, vectors: Vectors, announce: C
     """Copy word vectors into each table of the model, for the words in both; the others stay as they are. `announce`
     gets a message with the number of words found."""
     source, width = vectors.name, vectors.table.shape[1]
+    if any(isinstance(module, AdaptiveEmbedding) for module in model.modules()):
+        raise UserError(
+            "model.embeddings: adaptive embeddings have no table for word vectors; use token_embedding = 'table'"
+        )
     total = 0
     for table, tokeniser in find_tables(model, tokenisers):
         if table.shape[1] != width:

@@ -15,10 +15,10 @@ def find_tables(model: Any, tokenisers: Tokenisers) -> Iterator[tuple[Tensor, To
     """Each embedding table once, with the tokeniser of its rows."""
     if hasattr(model, "vectors"):
         yield model.vectors, tokenisers.target
-    seen = set()
+    seen = []
     for side, tokeniser in (("encoder", tokenisers.source), ("decoder", tokenisers.target)):
         if hasattr(model, side):
-            weight = getattr(model, side).embed.table.weight
-            if id(weight) not in seen:
-                yield weight, tokeniser
-            seen.add(id(weight))
+            table = getattr(model, side).embed.table
+            if not any(table is other for other in seen):
+                yield table.weight, tokeniser
+            seen.append(table)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import tomli_w
 from pydantic import Field, model_validator
 
-from headwise.blocks.tables import PARTS, POSITIONS, WIRINGS
+from headwise.blocks.tables import OUTPUT_LAYERS, PARTS, POSITIONS, TOKEN_EMBEDDINGS, WIRINGS
 from headwise.catalog import MODELS, AnyModel
 from headwise.config import suggestions
 from headwise.config.base import Config, FolderName, Problems, Table, merge, validate
@@ -35,6 +35,8 @@ PART_KINDS = {  # of nested tables
         "feedforward": PARTS,
         "positions": POSITIONS,
         "wiring": WIRINGS,
+        "token_embedding": TOKEN_EMBEDDINGS,
+        "output_layer": OUTPUT_LAYERS,
     },
     "train": {"schedule": SCHEDULES, "optimizer": OPTIMIZERS},
 }

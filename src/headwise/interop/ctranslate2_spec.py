@@ -59,7 +59,13 @@ SCORE_MODS = {
 
 
 UNSUPPORTED = ("key_value_heads", "embedding_norm", "embedding_width", "token_types", "suppress_ids")
-SUPPORTED_KINDS = {"positions": tuple(POSITIONS), "norm": ("layer", "rms"), "wiring": ("pre", "post")}
+SUPPORTED_KINDS = {
+    "positions": tuple(POSITIONS),
+    "norm": ("layer", "rms"),
+    "wiring": ("pre", "post"),
+    "token_embedding": ("table",),
+    "output_layer": ("softmax",),
+}
 
 
 def find_unsupported(config: Config) -> str:

@@ -10,11 +10,14 @@ from pydantic import Field
 from torch import nn
 
 from headwise.blocks.feedforward import Activation
-from headwise.blocks.heads import MLMTransform, Pooler, VocabularyHead
+from headwise.blocks.heads import MLMTransform, OutputLayer, Pooler, VocabularyHead
 from headwise.blocks.norm import LayerNorm
+from headwise.blocks.output_layers import OutputContext, SoftmaxConfig
 from headwise.blocks.pool import Pool
 from headwise.blocks.residual import make_dropout
 from headwise.blocks.stack import Decoder, Embedding, Encoder, Stack, TaskTypes, TokenTypes
+from headwise.blocks.tables import AnyOutputLayer, AnyTokenEmbedding
+from headwise.blocks.token_embeddings import TableConfig, TokenTable
 from headwise.config.base import Config
 from headwise.errors import UserError
 from headwise.models.config import PoolKind, Tie
@@ -50,7 +53,14 @@ class HeadTransformConfig(Config):
     activation: Activation | Literal[""] = ""  # empty: that of the layers
 
 
-class TextFields(LayerFields):
+class VocabularyFields(Config):
+    """Settings of the token embedding and of the output layer over the vocabulary."""
+
+    token_embedding: AnyTokenEmbedding = TableConfig()
+    output_layer: AnyOutputLayer = SoftmaxConfig()  # of encoder-decoders, language models and masked language models
+
+
+class TextFields(VocabularyFields, LayerFields):
     """Settings of token embeddings, output layer and pooling, beside those of layers."""
 
     scale_embeddings: bool = True  # by sqrt(width)
@@ -61,7 +71,8 @@ class TextFields(LayerFields):
     task_types: int = Field(0, ge=0)
     # with token types, a masked language model also predicts whether the second text follows
     next_sentence_head: bool = True
-    # weight tying. auto: all where the vocabulary is shared, else target; none where outputs are wider than the table
+    # weight tying. auto: all where the vocabulary is shared, else target; none where outputs are wider than the table,
+    # or where an adaptive softmax has other clusters
     tie: Tie = "auto"
     output_bias: bool = False
     head_transform: HeadTransformConfig = HeadTransformConfig()
@@ -72,7 +83,7 @@ class TextFields(LayerFields):
     start_id: int = BOS  # the decoder's first input; Marian starts from the padding
 
 
-def build_embedding(config: TextFields, table: nn.Embedding) -> Embedding:
+def build_embedding(config: TextFields, table: TokenTable) -> Embedding:
     """Token embedding with positions, token types, norm, dropout and, of a factorised embedding, the projection."""
     width = config.embedding_width or config.width
     return config.positions.build_embedding(
@@ -100,7 +111,7 @@ class ModelParts:
     """Callbacks that build the parts of a text model: embedding, encoder, decoder stack; and the settings of heads."""
 
     width: int  # of the embedding tables
-    embed: Callable[[nn.Embedding], Embedding]
+    embed: Callable[[TokenTable], Embedding]
     encoder: Callable[[Embedding], Encoder]
     decoder: Callable[[bool], Stack] = no_decoder  # with or without a memory to attend to
     encoder_width: int = 0  # width of the encoder's outputs; 0: that of the tables
@@ -111,6 +122,8 @@ class ModelParts:
     head_transform: HeadTransformConfig = field(default_factory=HeadTransformConfig)
     dropout: float = 0.0
     tie: str = "auto"
+    token_embedding: AnyTokenEmbedding = field(default_factory=TableConfig)
+    output_layer: AnyOutputLayer = field(default_factory=SoftmaxConfig)
     output_bias: bool = False
     suppress_ids: tuple[int, ...] = ()
     start_id: int = 1
@@ -120,7 +133,11 @@ class ModelParts:
     decoder_prefix_id: int | None = None  # id that the decoder reads before the start token, as BART's EOS
     labels_from: str = "encoder"  # side whose outputs the heads of classes and answers read
 
-    def build_vocabulary_head(self, count: int, table: nn.Embedding | None) -> VocabularyHead:
+    def build_table(self, vocab: int) -> TokenTable:
+        """The token embedding table."""
+        return self.token_embedding.build(vocab, self.width)
+
+    def build_vocabulary_head(self, count: int, table: TokenTable | None) -> OutputLayer:
         """Build the output layer for `count` tokens, with weight tying where a table is given. tie = "auto" leaves it
         untied where the widths differ."""
         width = self.head_input_width or self.width
@@ -128,20 +145,33 @@ class ModelParts:
             if self.tie == "auto":
                 return self.build_vocabulary_head(count, None)
             raise UserError(f"tie: embeddings and outputs have widths {self.width} and {width}; use tie = 'none'")
-        return VocabularyHead(
-            width, count, table, self.output_bias, transform=self.output_transform(), suppress_ids=self.suppress_ids
+        return self.build_output_layer(
+            count, width, table, self.output_bias, self.output_transform(), self.suppress_ids
         )
+
+    def build_output_layer(
+        self,
+        count: int,
+        width: int,
+        table: TokenTable | None,
+        bias: bool,
+        transform: nn.Module | None,
+        suppress_ids: tuple[int, ...] = (),
+    ) -> OutputLayer:
+        """Build the output layer for `count` tokens and inputs of `width`, tied to the table where there is one."""
+        must_tie = self.tie != "auto"
+        return self.output_layer.build(OutputContext(width, count, table, must_tie, bias, transform, suppress_ids))
 
     def build_encoder(self, vocab: int) -> Encoder:
         """An encoder with a new embedding table."""
-        return self.encoder(self.embed(nn.Embedding(vocab, self.width)))
+        return self.encoder(self.embed(self.build_table(vocab)))
 
     def build_sides(self, vocab: int) -> tuple[Encoder, TextDecoder | None]:
         """The encoder of a text classifier, and the decoder that its head reads, if any. They share one table; the
         decoder reads its first token, `decoder_prefix_id` or `start_id`, before the text."""
         if self.labels_from == "encoder":
             return self.build_encoder(vocab), None
-        table = nn.Embedding(vocab, self.width)
+        table = self.build_table(vocab)
         first = self.start_id if self.decoder_prefix_id is None else self.decoder_prefix_id
         decoder = TextDecoder(self.embed(table), self.decoder(True), first)
         return self.encoder(self.embed(table)), decoder
@@ -202,6 +232,8 @@ def build_text_parts(
         head_transform=config.head_transform,
         dropout=config.dropout,
         tie=config.tie,
+        token_embedding=config.token_embedding,
+        output_layer=config.output_layer,
         output_bias=config.output_bias,
         suppress_ids=config.suppress_ids,
         start_id=config.start_id,
@@ -221,8 +253,8 @@ def build_encoder_decoder(parts: ModelParts, vocab: int, outputs: int) -> Encode
     if tie in ("all", "inputs") and outputs not in (0, vocab):
         raise UserError("tie: one embedding table for source and target needs a shared vocabulary; use tie = 'target'")
     outputs = outputs or vocab
-    target_table = nn.Embedding(outputs, parts.width)
-    source_table = target_table if tie in ("all", "inputs") else nn.Embedding(vocab, parts.width)
+    target_table = parts.build_table(outputs)
+    source_table = target_table if tie in ("all", "inputs") else parts.build_table(vocab)
     head = parts.build_vocabulary_head(outputs, target_table if tie in ("all", "target") else None)
     return EncoderDecoder(
         parts.encoder(parts.embed(source_table)),
@@ -232,20 +264,20 @@ def build_encoder_decoder(parts: ModelParts, vocab: int, outputs: int) -> Encode
 
 
 def build_language_model(parts: ModelParts, vocab: int, outputs: int) -> LanguageModel:
-    table = nn.Embedding(vocab, parts.width)
+    table = parts.build_table(vocab)
     head = parts.build_vocabulary_head(vocab, table if parts.tie in ("auto", "all", "target") else None)
     return LanguageModel(Decoder(parts.embed(table), parts.decoder(False), head), start_id=parts.start_id)
 
 
 def build_masked_lm(parts: ModelParts, vocab: int, outputs: int) -> MaskedLanguageModel:
-    table = nn.Embedding(vocab, parts.width)
+    table = parts.build_table(vocab)
     width, tied = parts.width, parts.tie in ("auto", "all", "target")
     if not parts.head_transform.dense:
         width, tied = parts.output_width, tied and (parts.output_width == parts.width or parts.tie != "auto")
     if tied and width != parts.width:
         raise UserError(f"tie: embeddings and outputs have widths {parts.width} and {width}; use tie = 'none'")
     transform = parts.build_head_transform(width) if parts.head_transform.dense else None
-    head = VocabularyHead(width, vocab, table if tied else None, bias=True, transform=transform)
+    head = parts.build_output_layer(vocab, width, table if tied else None, True, transform)
     next_sentence_head: nn.Module = nn.Identity()
     if parts.next_sentence_head:
         next_sentence_head = nn.Sequential(Pool("first"), Pooler(parts.output_width), nn.Linear(parts.output_width, 2))

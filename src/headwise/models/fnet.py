@@ -19,6 +19,7 @@ from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.stack import Embedding, Encoder
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
+from headwise.blocks.token_embeddings import TokenTable
 from headwise.models.assemble import TextFields, assemble, build_embedding, build_text_parts
 from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
@@ -51,7 +52,7 @@ class FNetConfig(OneStackFields, TextFields, ModelConfig):
         init_normal(model)
         return model
 
-    def _embed(self, table: nn.Embedding) -> Embedding:
+    def _embed(self, table: TokenTable) -> Embedding:
         """Embedding with a projection between norm and dropout, also where the widths are equal."""
         embedding = build_embedding(self, table)
         embedding.norm = nn.Sequential(embedding.norm, nn.Linear(table.embedding_dim, self.width))

@@ -108,7 +108,7 @@ class GenerativeModel(HtmlTree, nn.Module):
 
     @property
     def vocab(self) -> int:
-        return self.decoder.head.table.num_embeddings
+        return self.decoder.head.vocab
 
     @property
     def max_length(self) -> int:

@@ -10,16 +10,19 @@ from headwise.blocks.attention.multihead import Attention, CrossProjection, Self
 from headwise.blocks.batchnorm import ConvNorm
 from headwise.blocks.convolution import ResidualBlock
 from headwise.blocks.feedforward import FeedForward
-from headwise.blocks.heads import MLMTransform, VocabularyHead
+from headwise.blocks.heads import MLMTransform, OutputLayer
 from headwise.blocks.mixers.qkv_mixer import QKVMixer
 from headwise.blocks.positions.relative import T5Bias
+from headwise.blocks.token_embeddings import AdaptiveEmbedding
 
 
 def init_xavier(model: nn.Module, *widths: int) -> None:
-    """Weight initialisation of the 2017 Transformer (Xavier uniform). Embeddings of these widths N(0, 1/width), so that
-    sqrt(width) times them has unit variance; matrices Xavier-uniform, each projection of a fused QKV matrix
-    separately; biases zero."""
+    """Weight initialisation of the 2017 Transformer (Xavier uniform). Embeddings of these widths, and of clusters of
+    adaptive embeddings, N(0, 1/width), so that sqrt(width) times them has unit variance; matrices Xavier-uniform, each
+    projection of a fused QKV matrix separately; biases zero."""
     fused = {id(qkv.project): list_projection_sizes(qkv) for qkv in list_projections(model)}
+    adaptive = [module for module in model.modules() if isinstance(module, AdaptiveEmbedding)]
+    widths += tuple(width for embedding in adaptive for width in embedding.clusters.widths)
     for module in model.modules():
         if isinstance(module, nn.Embedding) and module.embedding_dim in widths:
             nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
@@ -94,8 +97,10 @@ def init_t5(model: nn.Module, width: int) -> None:
             nn.init.normal_(module.table.weight, std=width**-0.5)
         elif isinstance(module, MLMTransform):  # logits with N(0, 1) embeddings would be sqrt(width) too large
             nn.init.constant_(module.norm.get_parameter("weight"), module.dense.out_features**-0.5)
-        elif isinstance(module, VocabularyHead) and isinstance(module.transform, nn.Identity):
-            nn.init.normal_(module.table.weight, std=1.0 if module.table.embedding_dim == width else width**-0.5)
+        elif isinstance(module, OutputLayer) and isinstance(module.transform, nn.Identity):
+            std = 1.0 if module.table.embedding_dim == width else width**-0.5
+            for table in (table for table in module.table.modules() if isinstance(table, nn.Embedding)):
+                nn.init.normal_(table.weight, std=std)
     for qkv in list_projections(model):
         if isinstance(qkv, CrossProjection):
             nn.init.normal_(qkv.query.weight, std=(width * qkv.head_width) ** -0.5)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.heads import VocabularyHead
+from headwise.blocks.heads import OutputLayer
 from headwise.blocks.losses import Loss
 from headwise.blocks.stack import Encoder
 from headwise.blocks.stream import Context
@@ -21,13 +21,13 @@ class MaskedLanguageModel(HtmlTree, nn.Module):
     `next_sentence_head` is the head of next-sentence prediction, or an nn.Identity.
     """
 
-    def __init__(self, encoder: Encoder, head: VocabularyHead, next_sentence_head: nn.Module):
+    def __init__(self, encoder: Encoder, head: OutputLayer, next_sentence_head: nn.Module):
         super().__init__()
         self.encoder, self.head, self.next_sentence_head = encoder, head, next_sentence_head
 
     @property
     def mask_id(self) -> int:
-        return self.head.table.num_embeddings - 1
+        return self.head.vocab - 1
 
     def forward(
         self,

@@ -21,7 +21,6 @@ from pydantic import Field
 from torch import nn
 
 from headwise.blocks.feedforward import Activation
-from headwise.blocks.heads import VocabularyHead
 from headwise.blocks.images import ImageEncoder
 from headwise.blocks.latent_images import LatentImageEncoder, OutputQuery, PixelStem
 from headwise.blocks.latents import LatentEncoder, LatentOutputs, OutputQueries, PerceiverAttentionConfig, ReplaceStream
@@ -32,6 +31,7 @@ from headwise.blocks.positions.fourier import FourierPositionsConfig
 from headwise.blocks.residual import LayerScaleAdd, PreNormConfig, ResidualAdd
 from headwise.blocks.stack import Embedding, Stack
 from headwise.blocks.tables import AnyPart, AnyPosition, AnyWiring
+from headwise.blocks.token_embeddings import TokenTable
 from headwise.errors import UserError
 from headwise.models.assemble import ModelParts, TextFields, assemble, build_embedding
 from headwise.models.config import ModelConfig
@@ -136,6 +136,9 @@ class PerceiverConfig(PerceiverFields, TextFields, ModelConfig):
             encoder=lambda embedding: self._build_encoder(embedding, pooled),
             encoder_width=self.width if pooled else self.embedding_width,
             dropout=self.dropout,
+            tie=self.tie,
+            token_embedding=self.token_embedding,
+            output_layer=self.output_layer,
             pool=self.pool,
         )
         model = self._build_masked_lm(parts, vocab) if task == "masked" else assemble(task, parts, vocab, outputs)
@@ -144,12 +147,12 @@ class PerceiverConfig(PerceiverFields, TextFields, ModelConfig):
 
     def _build_masked_lm(self, parts: ModelParts, vocab: int) -> MaskedLanguageModel:
         """Unlike BERT's head, there is no dense layer before the output layer."""
-        table = nn.Embedding(vocab, self.embedding_width)
+        table = parts.build_table(vocab)
         tied = table if self.tie in ("auto", "all", "target") else None
-        head = VocabularyHead(self.embedding_width, vocab, tied, bias=True)
+        head = parts.build_output_layer(vocab, self.embedding_width, tied, True, None)
         return MaskedLanguageModel(parts.encoder(parts.embed(table)), head, nn.Identity())
 
-    def _build_embedding(self, table: nn.Embedding) -> Embedding:
+    def _build_embedding(self, table: TokenTable) -> Embedding:
         self.check_positions("learned or sinusoid")
         embedding = build_embedding(self, table)
         embedding.projection = nn.Identity()  # cross-attention takes inputs of embedding_width

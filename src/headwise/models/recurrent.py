@@ -17,13 +17,14 @@ from headwise.blocks.positions.base import NoPositions
 from headwise.blocks.residual import NoResidualConfig, ResidualAdd
 from headwise.blocks.stack import Embedding, Encoder, Stack
 from headwise.blocks.tables import PARTS, AnyNorm, AnyWiring
+from headwise.blocks.token_embeddings import TokenTable
 from headwise.errors import UserError
-from headwise.models.assemble import ModelParts, assemble
+from headwise.models.assemble import ModelParts, VocabularyFields, assemble
 from headwise.models.config import ModelConfig, PoolKind, Tie
 from headwise.models.entry import Check, Entry
 
 
-class RecurrentModelConfig(ModelConfig):
+class RecurrentModelConfig(VocabularyFields, ModelConfig):
     """`depth` recurrent layers. If bidirectional, each direction has half of the `hidden` channels."""
 
     tasks = ("language-model", "tag", "classify")
@@ -40,7 +41,7 @@ class RecurrentModelConfig(ModelConfig):
     embeddings: str = ""  # a run or a word2vec text file to initialise the embedding table from
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        def embed(table: nn.Embedding) -> Embedding:
+        def embed(table: TokenTable) -> Embedding:
             return Embedding(table, NoPositions(), dropout=self.dropout)
 
         parts = ModelParts(
@@ -49,6 +50,8 @@ class RecurrentModelConfig(ModelConfig):
             encoder=lambda embedding: Encoder(embedding, self._stack(causal=False)),
             decoder=lambda memory: self._stack(causal=True),
             tie=self.tie,
+            token_embedding=self.token_embedding,
+            output_layer=self.output_layer,
             output_bias=self.output_bias,
             pool=self.pool,
         )

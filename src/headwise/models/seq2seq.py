@@ -33,7 +33,8 @@ from headwise.blocks.positions.base import NoPositions
 from headwise.blocks.residual import NoResidual, ResidualAdd
 from headwise.blocks.stack import Embedding, Stack
 from headwise.blocks.tables import PARTS, AnyScore, AnyScoreMod
-from headwise.models.assemble import ModelParts, assemble
+from headwise.blocks.token_embeddings import TokenTable
+from headwise.models.assemble import ModelParts, VocabularyFields, assemble
 from headwise.models.config import ModelConfig, Tie
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.entry import Check, Entry
@@ -42,7 +43,7 @@ from headwise.models.recurrent import init_embeddings
 Cell = Literal["lstm", "gru", "gru_cho"]
 
 
-class Seq2SeqConfig(ModelConfig):
+class Seq2SeqConfig(VocabularyFields, ModelConfig):
     """Settings of all four. As published, source, target and output have separate embedding tables."""
 
     width: int = Field(1000, ge=1)
@@ -65,7 +66,7 @@ class Seq2SeqConfig(ModelConfig):
     ) -> EncoderDecoder:
         """Assemble the model; `head` is the width of the output layer's inputs."""
 
-        def embed(table: nn.Embedding) -> Embedding:
+        def embed(table: TokenTable) -> Embedding:
             return Embedding(table, NoPositions(), dropout=self.dropout)
 
         parts = ModelParts(
@@ -75,6 +76,8 @@ class Seq2SeqConfig(ModelConfig):
             decoder=lambda memory: decoder,
             head_input_width=head,
             tie=self.tie,
+            token_embedding=self.token_embedding,
+            output_layer=self.output_layer,
             output_bias=self.output_bias,
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)

@@ -21,6 +21,8 @@ from typing import TypeAlias, TypeVar
 import torch
 from torch import Tensor, nn
 
+from headwise.blocks.token_embeddings import AdaptiveEmbedding
+
 Indexer: TypeAlias = int | slice | Tensor | EllipsisType
 Index: TypeAlias = Indexer | tuple[Indexer, ...]  # what stands between the brackets of a tensor
 Module = TypeVar("Module", bound=nn.Module)
@@ -111,7 +113,7 @@ def probe_embeddings(model: nn.Module, ids: Tensor) -> Iterator[list[Tensor]]:
                 return vectors + nn.functional.pad(probe, (0, 0, start, looked_up.shape[1] - length - start))
         return vectors
 
-    tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    tables = [module for module in model.modules() if isinstance(module, nn.Embedding | AdaptiveEmbedding)]
     handles = [table.register_forward_hook(add_probe) for table in tables]
     try:
         yield probes

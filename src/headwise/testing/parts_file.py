@@ -1,7 +1,8 @@
 """Check every part of a parts file: `headwise check my_parts.py`.
 
-Mixers, feed-forward networks, norms, positions and score mods are checked alone and in small models, whole models with
-each of their tasks, tasks by a training of some steps on made-up data.
+Mixers, feed-forward networks, norms, positions and score mods are checked alone and in small models, token embeddings
+and output layers in small models, whole models with each of their tasks, tasks by a training of some steps on made-up
+data.
 """
 
 from __future__ import annotations
@@ -194,6 +195,16 @@ def judge_score_mod(config: Any) -> Iterator[Verdict]:
     yield from judge_in_models({"mixer": {"kind": "attention", "score_mods": [config]}})
 
 
+def judge_token_embedding(config: Any) -> Iterator[Verdict]:
+    """A token embedding: in models."""
+    yield from judge_in_models({"token_embedding": config})
+
+
+def judge_output_layer(config: Any) -> Iterator[Verdict]:
+    """An output layer: in models, where its loss must be the cross-entropy of its logits."""
+    yield from judge_in_models({"output_layer": config})
+
+
 def judge_own_model(config: Any) -> Iterator[Verdict]:
     """A model with each of its tasks, at a small size where its settings allow that."""
     entry, size = catalog.find(config.kind)
@@ -221,6 +232,8 @@ JUDGES: dict[str, Judge] = {  # by what the table of the config holds
     "norm": judge_norm,
     "position": judge_positions,
     "score mod": judge_score_mod,
+    "token embedding": judge_token_embedding,
+    "output layer": judge_output_layer,
     "model": judge_own_model,
     "task": judge_task,
 }

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 SUBSTITUTES = {"encoder": "decoder", "pool": "next_sentence_head"}
 HEADS = ("head", "heads")  # modules with one row per label
 VOCABULARY = re.compile(r".*embed\.table\.weight|decoder\.head\.(table\.weight|bias)")  # one row per token
+CLUSTER = re.compile(r".*(embed|decoder\.head)\.table\.tables\.\d+\.weight")  # one row per token of a cluster
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,8 @@ def init_from(model: nn.Module, experiment: Experiment, source: TrainedModel, to
         if VOCABULARY.fullmatch(name) and value.shape[1:] == tensor.shape[1:]:
             side = tokenisers.source if module == "encoder" else tokenisers.target
             tensor, value = select_shared_rows(tensor, value, side.size, experiment.init_from)
+        elif CLUSTER.fullmatch(name) and value.shape[1:] == tensor.shape[1:]:  # the last may have another mask token
+            tensor, value = select_shared_rows(tensor, value, 0, experiment.init_from)
         if value.shape == tensor.shape:
             tensor.copy_(value)
             loaded.add(tensor.data_ptr())

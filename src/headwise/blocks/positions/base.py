@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from headwise.blocks.decode_step import Function
 from headwise.blocks.part import BuildContext, ScoreModBuilder, build_no_score_mods
 from headwise.blocks.stack import Embedding, Positions
+from headwise.blocks.token_embeddings import TokenTable
 from headwise.config.base import Config
 
 
@@ -21,7 +22,7 @@ class PositionConfig(Config):
         """The position embedding that is added to token embeddings."""
         return NoPositions()
 
-    def build_embedding(self, table: nn.Embedding, width: int, **settings: Any) -> Embedding:
+    def build_embedding(self, table: TokenTable, width: int, **settings: Any) -> Embedding:
         """The token embedding with these positions."""
         return Embedding(table, self.build_positions(width), **settings)
 

@@ -23,6 +23,7 @@ from headwise.blocks.positions.base import NoPositions, PositionConfig
 from headwise.blocks.positions.relative import ShawRelative
 from headwise.blocks.stack import Embedding
 from headwise.blocks.stream import Stream
+from headwise.blocks.token_embeddings import TokenTable
 from headwise.errors import UserError
 
 
@@ -117,7 +118,7 @@ class TreeConfig(PositionConfig):
     relative: bool = True  # relative structural positions, as Shaw's distances
     max_distance: int = Field(16, ge=1)
 
-    def build_embedding(self, table: nn.Embedding, width: int, **settings: Any) -> Embedding:
+    def build_embedding(self, table: TokenTable, width: int, **settings: Any) -> Embedding:
         embedding = TreeEmbedding(table, NoPositions(), **settings)
         projection = settings.get("projection")
         width = projection.out_features if projection is not None else width  # positions are added after it
