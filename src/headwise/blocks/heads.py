@@ -29,6 +29,18 @@ class ScaleBy(nn.Module):
         return f"{self.factor:g}"
 
 
+class TransposedLinear(nn.Module):
+    """x W, with the weight of a linear layer x W^T that it shares: the output side of a factorised embedding whose
+    projection is tied."""
+
+    def __init__(self, linear: nn.Linear):
+        super().__init__()
+        self.weight = linear.weight  # the parameter, not the layer, which int8 decoding replaces
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight.t())
+
+
 class Pooler(nn.Module):
     """The pooler: act(W x + b) of the vector that stands for a text (Devlin et al. 2019: tanh; He et al. 2021:
     GELU)."""
@@ -71,7 +83,7 @@ def build_suppression_bias(vocab: int, suppress_ids: Sequence[int]) -> Tensor | 
 
 class VocabularyHead(nn.Module):
     """The language model head: logits = transform(x) W^T (+ b). With the table of an embedding, its weights are tied to
-    it (Press and Wolf 2017)."""
+    it (Press and Wolf 2017). `z_loss` is the weight of the z-loss, log(Z)^2, in its loss."""
 
     def __init__(
         self,
@@ -82,6 +94,7 @@ class VocabularyHead(nn.Module):
         pad: int = 0,
         transform: nn.Module | None = None,
         suppress_ids: Sequence[int] = (),
+        z_loss: float = 0.0,
     ):
         super().__init__()
         self.transform = transform if transform is not None else nn.Identity()
@@ -91,11 +104,13 @@ class VocabularyHead(nn.Module):
             self.bias = nn.Parameter(torch.zeros(vocab))
         else:
             self.register_buffer("bias", build_suppression_bias(vocab, suppress_ids), persistent=False)
-        self.pad = pad
+        self.pad, self.z_loss = pad, z_loss
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(self.transform(x), self.table.weight, self.bias)  # (B, T, C) -> (B, T, V)
 
     def loss(self, x: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Loss:
-        """Cross-entropy loss with label smoothing of (B, T, C) against labels (B, T); padding is ignored."""
-        return compute_cross_entropy(self.transform(x), self.table.weight, self.bias, labels, self.pad, label_smoothing)
+        """Cross-entropy loss with label smoothing and z-loss of (B, T, C) against labels (B, T); padding is ignored."""
+        return compute_cross_entropy(
+            self.transform(x), self.table.weight, self.bias, labels, self.pad, label_smoothing, self.z_loss
+        )

@@ -39,6 +39,7 @@ class Int8Head(VocabularyHead):
     def __init__(self, head: VocabularyHead):
         nn.Module.__init__(self)
         self.transform, self.table, self.bias, self.pad = head.transform, head.table, head.bias, head.pad
+        self.z_loss = head.z_loss
         self.product = Int8Linear(head.table.weight, head.bias)
 
     def forward(self, x: Tensor) -> Tensor:

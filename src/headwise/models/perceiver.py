@@ -137,6 +137,7 @@ class PerceiverConfig(PerceiverFields, TextFields, ModelConfig):
             encoder_width=self.width if pooled else self.embedding_width,
             dropout=self.dropout,
             pool=self.pool,
+            z_loss=self.z_loss,
         )
         model = self._build_masked_lm(parts, vocab) if task == "masked" else assemble(task, parts, vocab, outputs)
         self.init_weights(model)
@@ -146,7 +147,7 @@ class PerceiverConfig(PerceiverFields, TextFields, ModelConfig):
         """Unlike BERT's head, there is no dense layer before the output layer."""
         table = nn.Embedding(vocab, self.embedding_width)
         tied = table if self.tie in ("auto", "all", "target") else None
-        head = VocabularyHead(self.embedding_width, vocab, tied, bias=True)
+        head = VocabularyHead(self.embedding_width, vocab, tied, bias=True, z_loss=self.z_loss)
         return MaskedLanguageModel(parts.encoder(parts.embed(table)), head, nn.Identity())
 
     def _build_embedding(self, table: nn.Embedding) -> Embedding:

@@ -62,8 +62,8 @@ class T5Config(TwoStackFields, TextFields, ModelConfig):
 def scale_outputs(parts: ModelParts) -> ModelParts:
     """Scale the output layer's inputs by 1/sqrt(embedding width)."""
 
-    def build_transform() -> nn.Module:
-        scale, projection = ScaleBy(parts.width**-0.5), parts.output_transform()
+    def build_transform(tied: bool) -> nn.Module:
+        scale, projection = ScaleBy(parts.width**-0.5), parts.output_transform(tied)
         return scale if projection is None else nn.Sequential(projection, scale)
 
     return replace(parts, output_transform=build_transform)
