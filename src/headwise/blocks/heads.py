@@ -35,10 +35,10 @@ class TransposedLinear(nn.Module):
 
     def __init__(self, linear: nn.Linear):
         super().__init__()
-        self.weight = linear.weight  # the parameter, not the layer, which int8 decoding replaces
+        self.linear = linear
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight.t())
+        return F.linear(x, self.linear.weight.t())
 
 
 class Pooler(nn.Module):
