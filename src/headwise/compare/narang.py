@@ -17,8 +17,8 @@ SMALL = Sizes(width=72, heads=6, head_width=12, hidden=288, depth=6, vocab=1100,
 STEPS = 640
 EARLY = 1 / 8  # share of the steps after which the paper reports its early loss
 HEADER = """\
-# Do modifications of the Transformer transfer? The rows of Narang et al. 2021, table 1, at a small size: span corruption
-# on docstrings of installed packages, the same steps and tokens for every row.
+# Do modifications of the Transformer transfer? The rows of Narang et al. 2021, table 1, at a small size: span
+# corruption on docstrings of installed packages, the same steps and tokens for every row.
 #
 #   headwise compare narang --dry-run
 #   headwise compare narang --jobs 2 --plot narang.svg
