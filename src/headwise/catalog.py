@@ -59,6 +59,7 @@ HOMES = {  # in the order of years
     "gmlp": "headwise.models.gmlp:GMLP_ENTRY",
     "workspace": "headwise.models.workspace:ENTRY",
     "switch": "headwise.models.switch:ENTRY",
+    "t5-narang": "headwise.models.t5_narang:ENTRY",
     "perceiver": "headwise.models.perceiver:PERCEIVER_ENTRY",
     "s4d": "headwise.models.s4d:ENTRY",
     "llama": "headwise.models.llama:ENTRY",

@@ -35,6 +35,29 @@ def test_equals_torch_with_its_gradients(rows: int, bias: bool, label_smoothing:
     close(torch.autograd.grad(3 * total, inputs), torch.autograd.grad(3 * expected, inputs))
 
 
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("rows", [1, 4, 100])
+def test_z_loss_adds_the_square_of_the_log_partition_function(rows: int, label_smoothing: float) -> None:
+    """z sum log(Z)^2 over real tokens, with its gradients; the negative log-likelihood stays without it."""
+    x, weight, shift, labels = make_inputs()
+    total, nll = ChunkedCrossEntropy.apply(x, weight, shift, labels, PAD, label_smoothing, rows, 0.3)
+    logits = F.linear(x, weight, shift)
+    expected = F.cross_entropy(logits, labels, ignore_index=PAD, reduction="sum", label_smoothing=label_smoothing)
+    expected = expected + 0.3 * logits.logsumexp(-1)[labels != PAD].square().sum()
+    close(total, expected)
+    close(nll, F.cross_entropy(logits, labels, ignore_index=PAD, reduction="sum"))
+    inputs = [x, weight, shift]
+    close(torch.autograd.grad(3 * total, inputs), torch.autograd.grad(3 * expected, inputs))
+
+
+def test_the_z_loss_of_a_head_is_that_of_its_logits() -> None:
+    head, x, labels = VocabularyHead(6, 9, bias=True, z_loss=0.5), torch.randn(2, 3, 6), torch.randint(1, 9, (2, 3))
+    plain = VocabularyHead(6, 9, head.table)
+    loss, without = head.loss(x, labels), plain.loss(x, labels)
+    close(loss.total, without.total + 0.5 * head(x).logsumexp(-1).square().sum())
+    close(loss.nll, without.nll)
+
+
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.2])
 def test_gradients_are_finite_differences(label_smoothing: float) -> None:
     *inputs, labels = make_inputs(tokens=5)

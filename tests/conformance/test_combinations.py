@@ -21,7 +21,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "score": ("scaled", "dot", "general", "additive", "cosine", "location"),
     "kernel": ("auto", "plain", "sdpa", "chunked"),
     "tie": ("all", "target", "none"),
-    "wiring": ("post", "pre", "admin", "reversible"),
+    "wiring": ("post", "pre", "admin", "reversible", "rezero", "fixup"),
     "norm": ("layer", "rms"),
     "shared": (False, True),
     "biases": (False, True),

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.feedforward import ACTIVATIONS, GATED_ACTIVATIONS
-from headwise.blocks.losses import Loss, compute_cross_entropy, compute_loss_from_log_probs, count_chunk_rows
+from headwise.blocks.losses import Loss, compute_cross_entropy, compute_loss_from_logits, count_chunk_rows
 from headwise.blocks.token_embeddings import TokenTable, compute_logits
 
 
@@ -27,6 +28,18 @@ class ScaleBy(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.factor:g}"
+
+
+class TransposedLinear(nn.Module):
+    """x W, with the weight of a linear layer x W^T that it shares: the output side of a factorised embedding whose
+    projection is tied."""
+
+    def __init__(self, linear: nn.Linear):
+        super().__init__()
+        self.linear = linear
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.linear.weight.t())
 
 
 class Pooler(nn.Module):
@@ -71,7 +84,8 @@ def build_suppression_bias(vocab: int, suppress_ids: Sequence[int]) -> Tensor | 
 
 class OutputLayer(nn.Module):
     """Base of output layers over a vocabulary: vectors to logits, whose softmax is p(token), and to the loss of labels.
-    With the table of an embedding, its weights are tied to it (Press and Wolf 2017).
+    With the table of an embedding, its weights are tied to it (Press and Wolf 2017). `z_loss` is the weight of the
+    z-loss, log(Z)^2, in its loss; logits that are log-probabilities have none.
 
     Further kinds are in `output_layers.py`.
     """
@@ -85,6 +99,7 @@ class OutputLayer(nn.Module):
         pad: int = 0,
         transform: nn.Module | None = None,
         suppress_ids: Sequence[int] = (),
+        z_loss: float = 0.0,
     ):
         super().__init__()
         self.transform = transform if transform is not None else nn.Identity()
@@ -94,7 +109,7 @@ class OutputLayer(nn.Module):
             self.bias = nn.Parameter(torch.zeros(vocab))
         else:
             self.register_buffer("bias", build_suppression_bias(vocab, suppress_ids), persistent=False)
-        self.pad = pad
+        self.pad, self.z_loss = pad, z_loss
 
     @property
     def vocab(self) -> int:
@@ -105,7 +120,7 @@ class OutputLayer(nn.Module):
         raise NotImplementedError
 
     def loss(self, x: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Loss:
-        """Cross-entropy loss with label smoothing of (B, T, C) against labels (B, T); padding is ignored."""
+        """Cross-entropy loss with label smoothing and z-loss of (B, T, C) against labels (B, T); padding is ignored."""
         raise NotImplementedError
 
 
@@ -113,16 +128,14 @@ class VocabularyHead(OutputLayer):
     """The language model head: logits = transform(x) W^T (+ b)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return compute_logits(self.transform(x), self.table, self.bias)
+        return self.compute_logits(self.transform(x))
 
     def loss(self, x: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Loss:
-        x = self.transform(x)
+        x, settings = self.transform(x), (labels, self.pad, label_smoothing)
         if isinstance(self.table, nn.Embedding):
-            return compute_cross_entropy(x, self.table.weight, self.bias, labels, self.pad, label_smoothing)
-        rows = count_chunk_rows(self.vocab)
-        return compute_loss_from_log_probs(self.compute_log_probs, x, labels, self.pad, label_smoothing, rows)
+            return compute_cross_entropy(x, self.table.weight, self.bias, *settings, self.z_loss)
+        return compute_loss_from_logits(self.compute_logits, x, *settings, count_chunk_rows(self.vocab), self.z_loss)
 
-    def compute_log_probs(self, x: Tensor) -> Tensor:
-        """Log-probabilities of inputs after the transform, (N, C) -> (N, V)."""
-        logits = compute_logits(x, self.table, self.bias)
-        return logits.log_softmax(-1, dtype=torch.promote_types(x.dtype, torch.float32))
+    def compute_logits(self, x: Tensor) -> Tensor:
+        """Logits of inputs after the transform, (..., C) -> (..., V)."""
+        return compute_logits(x, self.table, self.bias)

@@ -1,4 +1,4 @@
-"""Losses: cross-entropy with label smoothing over a vocabulary, computed in chunks of tokens.
+"""Losses: cross-entropy with label smoothing and z-loss over a vocabulary, computed in chunks of tokens.
 
 Losses of single tasks are in `tasks/`: `detection_loss.py` (DETR), `distillation.py`, `classify_images.py` (mixup).
 
@@ -22,22 +22,28 @@ from torch.utils.checkpoint import checkpoint
 class Loss:
     """Sums over tokens, so that losses of batches of different size can be added."""
 
-    total: Tensor  # the loss with label smoothing, summed
+    total: Tensor  # the loss with label smoothing and z-loss, summed
     nll: Tensor  # the negative log-likelihood, summed, without gradient
     count: Tensor  # number of tokens
 
 
 def compute_cross_entropy(
-    x: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, pad: int, label_smoothing: float = 0.0
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    pad: int,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
 ) -> Loss:
     """Cross-entropy loss with label smoothing of the logits x W^T + b against labels: x (B, T, C) and (B, T), or (N, C)
-    and (N,). Labels that are `pad` are ignored."""
+    and (N,). Labels that are `pad` are ignored. `z_loss` is the weight of log(Z)^2."""
     x, labels = x.reshape(-1, x.shape[-1]), labels.reshape(-1)  # (B, T, C) -> (N, C), (B, T) -> (N,)
     tensors: list[Tensor | None] = [x, weight, bias]
     if not torch.is_grad_enabled():  # a Function does not see this, and would compute gradients in vain
         tensors = [None if tensor is None else tensor.detach() for tensor in tensors]
     chunk_size = count_chunk_rows(len(weight))
-    total, nll = ChunkedCrossEntropy.apply(*tensors, labels, pad, label_smoothing, chunk_size)
+    total, nll = ChunkedCrossEntropy.apply(*tensors, labels, pad, label_smoothing, chunk_size, z_loss)
     return Loss(total, nll, (labels != pad).sum())
 
 
@@ -47,23 +53,29 @@ def count_chunk_rows(vocab: int) -> int:
     return max(128, 4_194_304 // vocab)
 
 
-def compute_loss_from_log_probs(
-    compute_log_probs: Callable[[Tensor], Tensor],
+def compute_loss_from_logits(
+    compute_logits: Callable[[Tensor], Tensor],
     x: Tensor,
     labels: Tensor,
     pad: int,
     label_smoothing: float,
     chunk_size: int,
+    z_loss: float = 0.0,
+    normalised: bool = False,
 ) -> Loss:
-    """Cross-entropy loss with label smoothing of any function (N, C) -> log-probabilities (N, V). It runs on chunks of
-    tokens, whose log-probabilities the backward pass computes again (activation checkpointing)."""
+    """Cross-entropy loss with label smoothing and z-loss of any function (N, C) -> logits (N, V), or log-probabilities
+    where they are `normalised`. It runs on chunks of tokens, whose logits the backward pass computes again (activation
+    checkpointing)."""
     x, labels = x.reshape(-1, x.shape[-1]), labels.reshape(-1)  # (B, T, C) -> (N, C), (B, T) -> (N,)
 
     def sum_losses(x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        log_p, keep = compute_log_probs(x), labels != pad
+        logits, keep = compute_logits(x), labels != pad
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        log_z = logits.new_zeros(len(logits), 1) if normalised else logits.logsumexp(-1, keepdim=True)  # (n, 1)
+        log_p = logits - log_z
         nll = -log_p.gather(-1, labels.unsqueeze(-1)).squeeze(-1)  # (n,)
         smooth = -log_p.mean(-1) if label_smoothing else nll
-        loss = (1 - label_smoothing) * nll + label_smoothing * smooth
+        loss = (1 - label_smoothing) * nll + label_smoothing * smooth + z_loss * log_z.squeeze(-1).square()
         return (loss * keep).sum(), (nll.detach() * keep).sum()
 
     chunks = list(zip(x.split(chunk_size), labels.split(chunk_size), strict=True))
@@ -77,11 +89,12 @@ def compute_loss_from_log_probs(
 
 class ChunkedCrossEntropy(torch.autograd.Function):
     """Cross-entropy with label smoothing in chunks: -sum_t [(1-e) log p_t[y_t] + e mean(log p_t)], p = softmax(x W^T +
-    b).
+    b). The z-loss z sum_t log(Z_t)^2, with Z the denominator of the softmax, keeps logits from drifting (Narang et al.
+    2021 after Mesh TensorFlow).
 
-    The forward pass computes the gradient p - (1-e) onehot(y) - e/V of a chunk along with its logits, so that neither
-    the logits of all tokens nor their softmax are ever stored: fewer passes over memory, and far less of it. Under
-    autocast only the matrix products are in low precision.
+    The forward pass computes the gradient (1 + 2 z log Z) p - (1-e) onehot(y) - e/V of a chunk along with its logits,
+    so that neither the logits of all tokens nor their softmax are ever stored: fewer passes over memory, and far less
+    of it. Under autocast only the matrix products are in low precision.
     """
 
     @staticmethod
@@ -94,6 +107,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         pad: int,
         label_smoothing: float,
         chunk_size: int,
+        z_loss: float = 0.0,
     ) -> tuple[Tensor, Tensor]:
         low = get_matmul_dtype(weight)
         low_weight, low_bias = weight.to(low), None if bias is None else bias.to(low)
@@ -106,14 +120,20 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         grad_bias = torch.zeros_like(bias) if needs_grad and bias is not None else None
         for start in range(0, len(x), chunk_size):
             chunk = slice(start, start + chunk_size)
-            log_p = F.linear(x[chunk].to(low), low_weight, low_bias).log_softmax(-1, dtype=exact)  # (n, C) -> (n, V)
+            logits = F.linear(x[chunk].to(low), low_weight, low_bias)  # (n, C) -> (n, V)
+            log_p = logits.log_softmax(-1, dtype=exact)
             label = labels[chunk].unsqueeze(-1)  # (n, 1)
             token_nll = -log_p.gather(-1, label)
+            log_z = logits.gather(-1, label).to(exact) + token_nll if z_loss else None  # (n, 1)
+            del logits  # two matrices of the vocabulary's width at once would leave the caches
             smooth = -log_p.mean(-1, keepdim=True) if label_smoothing else token_nll
             nll += (token_nll * keep[chunk]).sum()
             total += (((1 - label_smoothing) * token_nll + label_smoothing * smooth) * keep[chunk]).sum()
+            if log_z is not None:
+                total += (z_loss * log_z.square() * keep[chunk]).sum()
             if grad_x is not None and grad_weight is not None:
-                grad = compute_logit_grad_(log_p, label, label_smoothing)  # (n, V)
+                scale = None if log_z is None else 1 + 2 * z_loss * log_z
+                grad = compute_logit_grad_(log_p, label, label_smoothing, scale)  # (n, V)
                 if grad_bias is not None:
                     grad_bias += (grad * keep[chunk]).sum(0)
                 grad = grad.to(low)
@@ -132,12 +152,14 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad_total: Tensor, _: Any) -> Any:
         # in place, since to allocate a second gradient of the weight costs more than the product
         grad_x, grad_weight, *grad_bias = (grad.mul_(grad_total) for grad in ctx.saved_tensors)
-        return grad_x, grad_weight, (grad_bias[0] if grad_bias else None), None, None, None, None
+        return grad_x, grad_weight, (grad_bias[0] if grad_bias else None), None, None, None, None, None
 
 
-def compute_logit_grad_(log_p: Tensor, label: Tensor, label_smoothing: float) -> Tensor:
-    """The gradient of the logits, p - (1-e) onehot(y) - e/V, in place of log p."""
+def compute_logit_grad_(log_p: Tensor, label: Tensor, label_smoothing: float, scale: Tensor | None = None) -> Tensor:
+    """The gradient of the logits, s p - (1-e) onehot(y) - e/V with s (n, 1) of the z-loss or 1, in place of log p."""
     grad = log_p.exp_()
+    if scale is not None:
+        grad.mul_(scale)
     if label_smoothing:
         grad.sub_(label_smoothing / grad.shape[-1])
     return grad.scatter_add_(-1, label, grad.new_full(label.shape, label_smoothing - 1))

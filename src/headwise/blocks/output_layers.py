@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from headwise.blocks.heads import OutputLayer, VocabularyHead
-from headwise.blocks.losses import Loss, compute_cross_entropy, compute_loss_from_log_probs, count_chunk_rows
+from headwise.blocks.losses import Loss, compute_cross_entropy, compute_loss_from_logits, count_chunk_rows
 from headwise.blocks.token_embeddings import (
     AdaptiveEmbedding,
     ClusterFields,
@@ -79,7 +79,9 @@ class AdaptiveSoftmax(OutputLayer):
         x, labels = self.transform(x).reshape(-1, x.shape[-1]), labels.reshape(-1)
         if label_smoothing:  # its uniform part is over all tokens
             rows = count_chunk_rows(self.vocab)
-            return compute_loss_from_log_probs(self.compute_log_probs, x, labels, self.pad, label_smoothing, rows)
+            return compute_loss_from_logits(
+                self.compute_log_probs, x, labels, self.pad, label_smoothing, rows, normalised=True
+            )
         keep = labels != self.pad
         x, labels = x[keep], labels[keep]
         (weight, bias), *tails = self.list_weights()
@@ -143,8 +145,8 @@ class MixtureOfSoftmaxes(OutputLayer):
 
     def loss(self, x: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Loss:
         x = self.transform(x)
-        return compute_loss_from_log_probs(
-            self.compute_log_probs, x, labels, self.pad, label_smoothing, self.chunk_rows
+        return compute_loss_from_logits(
+            self.compute_log_probs, x, labels, self.pad, label_smoothing, self.chunk_rows, normalised=True
         )
 
     @property
@@ -164,11 +166,12 @@ class OutputContext:
     bias: bool = False
     transform: nn.Module | None = None
     suppress_ids: tuple[int, ...] = ()
+    z_loss: float = 0.0
 
     @property
     def settings(self) -> Mapping[str, Any]:
         """Arguments of every `OutputLayer`."""
-        names = ("width", "table", "bias", "transform", "suppress_ids")
+        names = ("width", "table", "bias", "transform", "suppress_ids", "z_loss")
         return {name: getattr(self, name) for name in names}
 
 

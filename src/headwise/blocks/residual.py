@@ -291,6 +291,9 @@ class WiringConfig(Config):
     def build(self) -> type[Wiring]:
         raise TypeError(f"{type(self).__name__} has no build method")
 
+    def init_weights(self, model: nn.Module) -> None:
+        """Initialise the weights that the wiring has a rule for, after the model's own initialisation."""
+
 
 class PostNormConfig(WiringConfig):
     """norm(x + f(x))"""

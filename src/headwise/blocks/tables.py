@@ -148,6 +148,8 @@ WIRINGS = Table(
         "parallel": "headwise.blocks.residual:ParallelPreNormConfig",
         "none": "headwise.blocks.residual:NoResidualConfig",
         "admin": "headwise.blocks.admin:AdminConfig",
+        "rezero": "headwise.blocks.rezero:ReZeroConfig",
+        "fixup": "headwise.blocks.rezero:FixupConfig",
         "reversible": "headwise.blocks.reversible:ReversibleConfig",
     },
 )

@@ -34,6 +34,7 @@ class Cell(Config):
     experiment: Experiment
     checkpoint: str = "best"
     evaluate: dict[str, Any] | None = Field(default_factory=dict)  # None: the best validation score is the outcome
+    curve: dict[str, float] = Field(default_factory=dict)  # scores from the validation curve, instead of an evaluation
 
     @property
     def name(self) -> str:
@@ -47,7 +48,10 @@ class Cell(Config):
     @property
     def key(self) -> str:
         """A digest of everything the outcome depends on besides the experiment."""
-        text = json.dumps([FORMAT, self.checkpoint, self.evaluate], sort_keys=True)
+        # without a curve as before there were any, so that earlier outcomes stay valid
+        text = json.dumps(
+            [FORMAT, self.checkpoint, self.evaluate, *([self.curve] if self.curve else [])], sort_keys=True
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def find_run(self) -> Run | None:
@@ -98,4 +102,5 @@ def build_cells(config: ComparisonConfig, runs: str | Path) -> Iterator[Cell]:
                 experiment=config.build_experiment(arm, seed, folder),
                 checkpoint=config.checkpoint,
                 evaluate=config.evaluate,
+                curve=config.curve,
             )

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
@@ -85,6 +85,8 @@ class ComparisonConfig(Config):
     lower: bool | None = None  # whether lower is better; known for the usual scores
     checkpoint: str = "best"  # the weights to evaluate: best, last, average or step-N
     evaluate: dict[str, Any] = Field(default_factory=dict)  # settings of the evaluation, such as language or beams
+    # scores from the validation curve instead of an evaluation: name -> share of the run's steps at which to read it
+    curve: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(default_factory=dict)
     budget: Budget = Budget()
     set: dict[str, Any] = Field(default_factory=dict)
     arm: tuple[ArmConfig, ...]

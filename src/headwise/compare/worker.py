@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -73,7 +73,9 @@ def run_cell(cell: Cell, send: Send) -> None:
         return
     send({"share": 1.0, "step": result.step, "text": "evaluating"})
     trained = load(run.path, which=cell.checkpoint, device=hardware.choose_device(cell.experiment.train.device))
-    if cell.evaluate is None:
+    if cell.curve:
+        scores, columns = read_curve(run, cell.curve, result.step, trained.task.checkpoint_metric.name), {}
+    elif cell.evaluate is None:
         scores, columns = [read_validation_score(result)], {}
     else:
         evaluation = trained.evaluate(**cell.evaluate)
@@ -100,6 +102,18 @@ def read_validation_score(result: Result) -> Score:
         raise UserError("training gave no finite validation score; add validation data, or lower train.schedule.lr")
     name, value = result.best["name"], result.best["value"]
     return Score(name, value, low=value, high=value)
+
+
+def read_curve(run: Run, shares: Mapping[str, float], steps: int, metric: str) -> list[Score]:
+    """Scores from the validation curve of a run: the metric at these shares of its steps, without intervals."""
+    curve = {row["step"]: row["valid"][metric] for row in run.metrics.rows() if metric in (row.get("valid") or {})}
+    scores = []
+    for name, share in shares.items():
+        step = round(share * steps)
+        if step not in curve:
+            raise UserError(f"curve: '{name}' is read at step {step:,}, which has no validation; set validate_every")
+        scores.append(Score(name, curve[step], low=curve[step], high=curve[step]))
+    return scores
 
 
 def median_speed(run: Run) -> float | None:

@@ -14,6 +14,7 @@ from headwise.config.base import validate
 from headwise.data.cache import resolve_cache_root
 from headwise.data.compression import strip_suffix
 from headwise.data.config import UNPAIRED, DataConfig, TextDataConfig
+from headwise.data.docstrings import Docstrings
 from headwise.data.duplication import Duplication
 from headwise.data.formats import SUFFIXES
 from headwise.data.generated import GeneratedCorpus, parse_corpus
@@ -106,7 +107,12 @@ CORPORA: dict[str, NamedCorpus] = {
         for task, (folder, columns, valid) in GLUE.items()
     },
 }
-GENERATED: dict[str, type[GeneratedCorpus]] = {"listops": ListOps, "duplication": Duplication, "sotu": Periods}
+GENERATED: dict[str, type[GeneratedCorpus]] = {
+    "listops": ListOps,
+    "duplication": Duplication,
+    "sotu": Periods,
+    "docstrings": Docstrings,
+}
 
 
 @dataclass(frozen=True)

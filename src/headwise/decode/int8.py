@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.heads import VocabularyHead
+from headwise.blocks.heads import TransposedLinear, VocabularyHead
 from headwise.decode.weight_layout import to_column_major
 from headwise.errors import UserError
 
@@ -39,6 +39,7 @@ class Int8Head(VocabularyHead):
     def __init__(self, head: VocabularyHead):
         nn.Module.__init__(self)
         self.transform, self.table, self.bias, self.pad = head.transform, head.table, head.bias, head.pad
+        self.z_loss = head.z_loss
         self.product = Int8Linear(head.table.weight, head.bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -54,6 +55,8 @@ def quantize(model: Model, min_weights: int = MIN_WEIGHTS) -> Model:
     quantized = to_column_major(model).eval().requires_grad_(False)
     replacements: dict[int, nn.Module] = {}  # shared modules stay shared
     for parent in list(quantized.modules()):
+        if isinstance(parent, TransposedLinear):  # reads the weight of its layer, which an int8 layer lacks
+            continue
         for name, child in list(parent.named_children()):
             if id(child) not in replacements:
                 replacements[id(child)] = quantize_module(child, min_weights)

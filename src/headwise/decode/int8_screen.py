@@ -38,6 +38,7 @@ class ScreenedHead(VocabularyHead):
     def __init__(self, head: VocabularyHead, never: list[int]):
         nn.Module.__init__(self)
         self.transform, self.table, self.bias, self.pad = head.transform, head.table, head.bias, head.pad
+        self.z_loss = head.z_loss
         weight = head.table.weight.detach().float()
         scales = weight.abs().amax(1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny) / WEIGHT_LEVELS
         rounded = (weight / scales).round_() * scales

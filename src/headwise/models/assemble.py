@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import Field
 from torch import nn
 
 from headwise.blocks.feedforward import Activation
-from headwise.blocks.heads import MLMTransform, OutputLayer, Pooler, VocabularyHead
+from headwise.blocks.heads import MLMTransform, OutputLayer, Pooler, TransposedLinear, VocabularyHead
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.output_layers import OutputContext, SoftmaxConfig
 from headwise.blocks.pool import Pool
@@ -65,6 +66,9 @@ class TextFields(VocabularyFields, LayerFields):
 
     scale_embeddings: bool = True  # by sqrt(width)
     embedding_width: int = Field(0, ge=0)  # factorised embedding table; 0: as wide as the model
+    # of a factorised embedding: one projection for encoder and decoder and, where the table is tied, the output layer
+    tie_projection: bool = False
+    factorise_outputs: bool = True  # false: beside a factorised embedding the output layer has a full table of its own
     embedding_norm: bool = False
     token_types: int = Field(0, ge=0)  # token type embeddings, one for each text of a pair; 0: none
     # embedding table of task types, of which every token has the first (ERNIE 2.0); 0: none
@@ -75,6 +79,7 @@ class TextFields(VocabularyFields, LayerFields):
     # or where an adaptive softmax has other clusters
     tie: Tie = "auto"
     output_bias: bool = False
+    z_loss: float = Field(0.0, ge=0)  # weight of log(Z)^2 in the loss of the output layer, Z the softmax's denominator
     head_transform: HeadTransformConfig = HeadTransformConfig()
     suppress_ids: tuple[int, ...] = ()  # ids that are never generated: those without a token in an imported vocabulary
     pool: PoolKind = "mean"  # of a classifier
@@ -83,7 +88,14 @@ class TextFields(VocabularyFields, LayerFields):
     start_id: int = BOS  # the decoder's first input; Marian starts from the padding
 
 
-def build_embedding(config: TextFields, table: TokenTable) -> Embedding:
+def build_projection(config: TextFields) -> nn.Linear:
+    """The projection of a factorised embedding to the model's width; one that the output layer shares has no bias."""
+    return nn.Linear(config.embedding_width, config.width, bias=not config.tie_projection)
+
+
+def build_embedding(
+    config: TextFields, table: TokenTable, projection: Callable[[TextFields], nn.Linear] = build_projection
+) -> Embedding:
     """Token embedding with positions, token types, norm, dropout and, of a factorised embedding, the projection."""
     width = config.embedding_width or config.width
     return config.positions.build_embedding(
@@ -94,11 +106,11 @@ def build_embedding(config: TextFields, table: TokenTable) -> Embedding:
         types=TokenTypes(width, config.token_types) if config.token_types else None,
         tasks=TaskTypes(width, config.task_types) if config.task_types else None,
         norm=config.norm.build(width) if config.embedding_norm else None,
-        projection=nn.Linear(width, config.width) if config.embedding_width else None,
+        projection=projection(config) if config.embedding_width else None,
     )
 
 
-def no_module() -> None:
+def no_module(tied: bool) -> None:
     """Default of optional parts."""
 
 
@@ -116,7 +128,8 @@ class ModelParts:
     decoder: Callable[[bool], Stack] = no_decoder  # with or without a memory to attend to
     encoder_width: int = 0  # width of the encoder's outputs; 0: that of the tables
     head_input_width: int = 0  # width of the output layer's inputs; 0: that of the tables
-    output_transform: Callable[[], nn.Module | None] = no_module  # between the decoder and the output layer
+    # between the decoder and the output layer, which is or is not tied to an embedding table
+    output_transform: Callable[[bool], nn.Module | None] = no_module
     norm: Callable[[int], nn.Module] | None = None  # of the head transform, by width
     activation: str = "gelu"
     head_transform: HeadTransformConfig = field(default_factory=HeadTransformConfig)
@@ -124,7 +137,10 @@ class ModelParts:
     tie: str = "auto"
     token_embedding: AnyTokenEmbedding = field(default_factory=TableConfig)
     output_layer: AnyOutputLayer = field(default_factory=SoftmaxConfig)
+    tie_projection: bool = False
+    factorise_outputs: bool = True
     output_bias: bool = False
+    z_loss: float = 0.0
     suppress_ids: tuple[int, ...] = ()
     start_id: int = 1
     pool: str = "mean"
@@ -146,7 +162,7 @@ class ModelParts:
                 return self.build_vocabulary_head(count, None)
             raise UserError(f"tie: embeddings and outputs have widths {self.width} and {width}; use tie = 'none'")
         return self.build_output_layer(
-            count, width, table, self.output_bias, self.output_transform(), self.suppress_ids
+            count, width, table, self.output_bias, self.output_transform(table is not None), self.suppress_ids
         )
 
     def build_output_layer(
@@ -160,7 +176,9 @@ class ModelParts:
     ) -> OutputLayer:
         """Build the output layer for `count` tokens and inputs of `width`, tied to the table where there is one."""
         must_tie = self.tie != "auto"
-        return self.output_layer.build(OutputContext(width, count, table, must_tie, bias, transform, suppress_ids))
+        return self.output_layer.build(
+            OutputContext(width, count, table, must_tie, bias, transform, suppress_ids, self.z_loss)
+        )
 
     def build_encoder(self, vocab: int) -> Encoder:
         """An encoder with a new embedding table."""
@@ -179,12 +197,12 @@ class ModelParts:
     def build_label_head(self, count: int) -> VocabularyHead:
         """Classification head: encoder outputs to logits of `count` labels."""
         transform = self.build_head_transform(self.output_width) if self.head_transform.labels else None
-        return VocabularyHead(self.output_width, count, bias=True, transform=transform)
+        return VocabularyHead(self.output_width, count, bias=True, transform=transform, z_loss=self.z_loss)
 
     def build_text_label_head(self, count: int) -> VocabularyHead:
         """Classification head: pooled vectors to logits of `count` labels."""
         if self.pool in POOLERS and self.pooler_width:
-            return VocabularyHead(self.pooler_width, count, bias=True)
+            return VocabularyHead(self.pooler_width, count, bias=True, z_loss=self.z_loss)
         return self.build_label_head(count)
 
     def build_span_head(self) -> nn.Module:
@@ -217,16 +235,26 @@ def build_text_parts(
 ) -> ModelParts:
     """ModelParts of a Transformer with these stacks, and the embedding and heads of its config."""
     table_width = config.embedding_width or config.width
+    if not config.embedding_width and (config.tie_projection or not config.factorise_outputs):
+        key = "tie_projection" if config.tie_projection else "factorise_outputs"
+        raise UserError(f"{key}: the embedding is not factorised and has no projection; set embedding_width")
+    projection = cache(build_projection) if config.tie_projection else build_projection
+
+    def build_output_transform(tied: bool) -> nn.Module | None:
+        if not (config.embedding_width and config.factorise_outputs):
+            return None
+        if tied and config.tie_projection:
+            return TransposedLinear(projection(config))
+        return nn.Linear(config.output_width, config.embedding_width)
+
     return ModelParts(
         table_width,
-        embed=lambda table: build_embedding(config, table),
+        embed=lambda table: build_embedding(config, table, projection),
         encoder=encoder,
         decoder=decoder,
         encoder_width=config.output_width,
-        head_input_width=config.embedding_width or config.output_width,
-        output_transform=lambda: (
-            nn.Linear(config.output_width, config.embedding_width) if config.embedding_width else None
-        ),
+        head_input_width=(config.factorise_outputs and config.embedding_width) or config.output_width,
+        output_transform=build_output_transform,
         norm=config.norm.build,
         activation=config.activation,
         head_transform=config.head_transform,
@@ -234,7 +262,10 @@ def build_text_parts(
         tie=config.tie,
         token_embedding=config.token_embedding,
         output_layer=config.output_layer,
+        tie_projection=config.tie_projection,
+        factorise_outputs=config.factorise_outputs,
         output_bias=config.output_bias,
+        z_loss=config.z_loss,
         suppress_ids=config.suppress_ids,
         start_id=config.start_id,
         pool=config.pool,
@@ -252,6 +283,11 @@ def build_encoder_decoder(parts: ModelParts, vocab: int, outputs: int) -> Encode
     tie = parts.tie if parts.tie != "auto" else "target" if outputs else "all"
     if tie in ("all", "inputs") and outputs not in (0, vocab):
         raise UserError("tie: one embedding table for source and target needs a shared vocabulary; use tie = 'target'")
+    if parts.tie_projection and tie not in ("all", "inputs"):
+        raise UserError(
+            f"tie_projection: with tie = '{tie}' encoder and decoder have tables of their own, and no projection to "
+            "share; use tie = 'all' or 'inputs'"
+        )
     outputs = outputs or vocab
     target_table = parts.build_table(outputs)
     source_table = target_table if tie in ("all", "inputs") else parts.build_table(vocab)
@@ -272,7 +308,7 @@ def build_language_model(parts: ModelParts, vocab: int, outputs: int) -> Languag
 def build_masked_lm(parts: ModelParts, vocab: int, outputs: int) -> MaskedLanguageModel:
     table = parts.build_table(vocab)
     width, tied = parts.width, parts.tie in ("auto", "all", "target")
-    if not parts.head_transform.dense:
+    if not parts.factorise_outputs or not parts.head_transform.dense:
         width, tied = parts.output_width, tied and (parts.output_width == parts.width or parts.tie != "auto")
     if tied and width != parts.width:
         raise UserError(f"tie: embeddings and outputs have widths {parts.width} and {width}; use tie = 'none'")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
@@ -25,6 +26,12 @@ class ModelConfig(Config):
     place: ClassVar[str | None] = "model"
     kind: str
     tasks: ClassVar[tuple[str, ...]] = ("transduce",)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        if "build" in vars(cls):
+            setattr(cls, "build", init_wiring_after(vars(cls)["build"]))  # noqa: B010  (mypy knows no assignment to methods)
 
     @model_validator(mode="after")
     def _limit_depth(self) -> Self:
@@ -53,3 +60,17 @@ class ModelConfig(Config):
         if task and task not in self.tasks:
             raise UserError(f"model.kind: '{self.kind}' cannot {task}, it can {', '.join(self.tasks)}; choose another")
         return task or self.tasks[0]
+
+
+def init_wiring_after(build: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the `build` method of a model's config: the wiring initialises weights last (Fixup)."""
+
+    @wraps(build)
+    def build_and_init(self: ModelConfig, *arguments: Any, **options: Any) -> Any:
+        model = build(self, *arguments, **options)
+        wiring = getattr(self, "wiring", None)
+        if wiring is not None:
+            wiring.init_weights(model)
+        return model
+
+    return build_and_init

@@ -140,6 +140,7 @@ class PerceiverConfig(PerceiverFields, TextFields, ModelConfig):
             token_embedding=self.token_embedding,
             output_layer=self.output_layer,
             pool=self.pool,
+            z_loss=self.z_loss,
         )
         model = self._build_masked_lm(parts, vocab) if task == "masked" else assemble(task, parts, vocab, outputs)
         self.init_weights(model)

@@ -60,10 +60,13 @@ class T5Config(TwoStackFields, TextFields, ModelConfig):
 
 
 def scale_outputs(parts: ModelParts) -> ModelParts:
-    """Scale the output layer's inputs by 1/sqrt(embedding width)."""
+    """Scale the output layer's inputs by 1/sqrt(embedding width), or 1/sqrt(width) where the output layer is a full
+    table or shares both factors of one: in each case logits have unit variance at initialisation."""
 
-    def build_transform() -> nn.Module:
-        scale, projection = ScaleBy(parts.width**-0.5), parts.output_transform()
+    def build_transform(tied: bool) -> nn.Module:
+        full = not parts.factorise_outputs or (tied and parts.tie_projection)
+        scale = ScaleBy((parts.output_width if full else parts.width) ** -0.5)
+        projection = parts.output_transform(tied)
         return scale if projection is None else nn.Sequential(projection, scale)
 
     return replace(parts, output_transform=build_transform)

@@ -21,13 +21,25 @@ from typing import TypeAlias, TypeVar
 import torch
 from torch import Tensor, nn
 
+from headwise.blocks.heads import VocabularyHead
 from headwise.blocks.token_embeddings import AdaptiveEmbedding
+from headwise.text import PAD
 
 Indexer: TypeAlias = int | slice | Tensor | EllipsisType
 Index: TypeAlias = Indexer | tuple[Indexer, ...]  # what stands between the brackets of a tensor
 Module = TypeVar("Module", bound=nn.Module)
 GRADIENT_TOLERANCE = 1e-13  # share of the largest gradient that rounding may leave, of an FFT in float64
 ROUNDING = 2.0**12  # times the dtype's epsilon: some thousand roundings that all go the same way
+
+
+def compute_expected_loss(model: object, logits: Tensor, labels: Tensor, label_smoothing: float) -> Tensor:
+    """The loss of logits (N, V) against labels (N,), with the z-loss that the model's output layer sets."""
+    loss = nn.functional.cross_entropy(
+        logits, labels, ignore_index=PAD, label_smoothing=label_smoothing, reduction="sum"
+    )
+    modules = model.modules() if isinstance(model, nn.Module) else ()
+    z_loss = max((module.z_loss for module in modules if isinstance(module, VocabularyHead)), default=0.0)
+    return loss + z_loss * logits[labels != PAD].logsumexp(-1).square().sum()
 
 
 def assert_parity(actual: Tensor, expected: Tensor, tolerance: float = 1e-5) -> None:

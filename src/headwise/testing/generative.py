@@ -27,6 +27,7 @@ from headwise.testing.assertions import (
     assert_causal_in_embeddings,
     assert_documents_apart,
     assert_parity,
+    compute_expected_loss,
     rounding,
 )
 from headwise.text import PAD
@@ -279,10 +280,7 @@ def check_loss(model: ConditionalModel) -> None:
     labels[0, 3:] = PAD
     flat = model(source, target).flatten(0, 1)  # (B, T, V) -> (B*T, V)
     loss = model(source, target, labels=labels, label_smoothing=0.1)
-    expected = nn.functional.cross_entropy(
-        flat, labels.flatten(), ignore_index=PAD, label_smoothing=0.1, reduction="sum"
-    )
-    close(loss.total, expected)
+    close(loss.total, compute_expected_loss(model, flat, labels.flatten(), label_smoothing=0.1))
     close(loss.nll, nn.functional.cross_entropy(flat, labels.flatten(), ignore_index=PAD, reduction="sum"))
     assert loss.count == (labels != PAD).sum(), f"{loss.count} labels are counted, of {(labels != PAD).sum()}"
     assert not loss.nll.requires_grad, "the loss without label smoothing has a gradient"

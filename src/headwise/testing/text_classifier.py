@@ -11,6 +11,7 @@ from torch.func import functional_call
 
 from headwise.models.masked_lm import MaskedLanguageModel
 from headwise.models.text_classifier import SequenceClassifier, TokenClassifier
+from headwise.testing.assertions import compute_expected_loss
 from headwise.text import PAD
 
 TextClassifier: TypeAlias = TokenClassifier | SequenceClassifier | MaskedLanguageModel
@@ -70,10 +71,7 @@ def check_loss(model: TextClassifier) -> None:
         labels[0, 4:] = PAD
     loss = model(ids, labels=labels, label_smoothing=0.1)
     flat = logits.reshape(-1, logits.shape[-1])
-    expected = nn.functional.cross_entropy(
-        flat, labels.reshape(-1), ignore_index=PAD, label_smoothing=0.1, reduction="sum"
-    )
-    close(loss.total, expected)
+    close(loss.total, compute_expected_loss(model, flat, labels.reshape(-1), label_smoothing=0.1))
     assert loss.count == (labels != PAD).sum(), f"{loss.count} labels are counted, of {(labels != PAD).sum()}"
 
 
