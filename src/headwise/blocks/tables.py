@@ -52,6 +52,8 @@ PARTS = Table(
         "tokens": f"{_MIXERS}.token_mixing:TokensConfig",
         "gmlp": f"{_MIXERS}.spatial_gating:GatedMlpConfig",
         "fourier": f"{_MIXERS}.fourier:FourierConfig",
+        "lightweight_conv": f"{_MIXERS}.lightweight_convolution:LightweightConvolutionConfig",
+        "dynamic_conv": f"{_MIXERS}.lightweight_convolution:DynamicConvolutionConfig",
         "s4d": f"{_MIXERS}.state_space:StateSpaceConfig",
         "rnn": f"{_MIXERS}.recurrent:RnnConfig",
         "lstm": f"{_MIXERS}.recurrent:LstmConfig",
