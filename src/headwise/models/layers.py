@@ -205,10 +205,8 @@ def build_stack(
     if config.wiring.skips_first_norm:
         layers[0].norms[0] = nn.Identity()
     final_norm = wiring.build_final_norm(lambda: config.norm.build(config.output_width))
-    arguments, memory_layers = (
-        (layers, final_norm, stack.list_layer_numbers(len(pattern))),
-        config.count_memory_layers(),
-    )
+    arguments = (layers, final_norm, stack.list_layer_numbers(len(pattern)))
+    memory_layers = config.count_memory_layers()
     if memory and memory_layers:
         return TransparentStack(
             *arguments, pattern_length=len(pattern), memory_layers=memory_layers, dropout=config.dropout
