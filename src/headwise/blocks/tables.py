@@ -54,6 +54,8 @@ PARTS = Table(
         "fourier": f"{_MIXERS}.fourier:FourierConfig",
         "lightweight_conv": f"{_MIXERS}.lightweight_convolution:LightweightConvolutionConfig",
         "dynamic_conv": f"{_MIXERS}.lightweight_convolution:DynamicConvolutionConfig",
+        "separable_conv": f"{_MIXERS}.convolution_branches:SeparableConvolutionConfig",
+        "conv_branches": f"{_MIXERS}.convolution_branches:ConvolutionBranchesConfig",
         "s4d": f"{_MIXERS}.state_space:StateSpaceConfig",
         "rnn": f"{_MIXERS}.recurrent:RnnConfig",
         "lstm": f"{_MIXERS}.recurrent:LstmConfig",
@@ -61,8 +63,11 @@ PARTS = Table(
         "gru_cho": f"{_MIXERS}.recurrent:ChoGruConfig",
         # feed-forward networks
         "mlp": "headwise.blocks.feedforward:MlpConfig",
+        "glu": "headwise.blocks.feedforward:GatedLinearUnitConfig",
         "experts": "headwise.blocks.experts:ExpertsConfig",
         "levit_mlp": f"{_MIXERS}.levit_attention:LeViTMlpConfig",
+        # parallel branches
+        "sum": "headwise.blocks.sum_parts:SumPartsConfig",
     },
 )
 SCORES = Table(
