@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import fields
 from functools import reduce
 from operator import add
-from typing import Literal
+from typing import Literal, cast
 
 from pydantic import Field
 from torch import Tensor, nn
 
+from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.decode_step import Step
+from headwise.blocks.feedforward import MlpConfig
 from headwise.blocks.part import BuildContext, PartConfig
 from headwise.blocks.stream import Context, Part, Properties, Stream, build_decode_step
 from headwise.blocks.tables import AnyPart
@@ -43,10 +45,11 @@ class SumParts(Part):
 
 
 class SumPartsConfig(PartConfig):
-    """The sum of the outputs of several parts, which read the same inputs."""
+    """The sum of the outputs of several parts, which read the same inputs; by default attention and a feed-forward
+    network side by side."""
 
     kind: Literal["sum"] = "sum"
-    parts: tuple[AnyPart, ...] = Field(min_length=1)
+    parts: tuple[AnyPart, ...] = Field((AttentionConfig(), MlpConfig()), min_length=1)
 
     def build(self, build_ctx: BuildContext) -> nn.Module:
-        return SumParts([part.build(build_ctx) for part in self.parts])
+        return SumParts([cast(Part, part.build(build_ctx)) for part in self.parts])

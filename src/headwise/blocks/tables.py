@@ -112,6 +112,7 @@ POSITIONS = Table(
         "sinusoid": f"{_POSITIONS}.absolute:SinusoidalPositionsConfig",
         "learned": f"{_POSITIONS}.absolute:LearnedPositionsConfig",
         "axial": f"{_POSITIONS}.absolute:AxialPositionsConfig",
+        "concatenated": f"{_POSITIONS}.concatenated:ConcatenatedPositionsConfig",
         "grid": f"{_POSITIONS}.grid:LearnedGridPositionsConfig",
         "fourier": f"{_POSITIONS}.fourier:FourierPositionsConfig",
         "tree": f"{_POSITIONS}.tree:TreeConfig",
