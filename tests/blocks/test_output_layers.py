@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.heads import OutputLayer, VocabularyHead
-from headwise.blocks.losses import compute_loss_from_log_probs
+from headwise.blocks.losses import compute_loss_from_logits
 from headwise.blocks.output_layers import AdaptiveSoftmax, AdaptiveSoftmaxConfig, MixtureOfSoftmaxes, OutputContext
 from headwise.blocks.tables import OUTPUT_LAYERS
 from headwise.blocks.token_embeddings import AdaptiveEmbedding, AdaptiveEmbeddingConfig
@@ -160,7 +160,7 @@ def test_a_loss_in_chunks_is_the_loss_at_once(chunk_size: int) -> None:
     layer, (x, labels) = build("mixture", bias=True), make_batch()
     inputs = [x, *layer.parameters()]
     whole = layer.loss(x, labels, 0.1)
-    loss = compute_loss_from_log_probs(layer.compute_log_probs, x, labels, PAD, 0.1, chunk_size)
+    loss = compute_loss_from_logits(layer.compute_log_probs, x, labels, PAD, 0.1, chunk_size, normalised=True)
     close((loss.total, loss.nll, loss.count), (whole.total, whole.nll, whole.count))
     close(torch.autograd.grad(loss.total, inputs), torch.autograd.grad(whole.total, inputs))
 

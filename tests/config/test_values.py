@@ -117,7 +117,7 @@ def error(data: dict[str, Any]) -> str:
         ({"widht": 5}, "x.toml: widht: unknown key; did you mean width?"),
         ({"norm": "layr"}, "x.toml: norm.kind: no norm is called 'layr'; did you mean layer?"),
         ({"norm": {"kind": "rms", "epsilon": 1}}, "x.toml: norm.epsilon: unknown key; did you mean eps?"),
-        ({"positions": "zzz"}, "x.toml: positions.kind: no position is called 'zzz'; known: alibi, axial, deberta, "),
+        ({"positions": "zzz"}, "x.toml: positions.kind: no position is called 'zzz'; known: alibi, axial, concat"),
         ({"encoder": {"dept": 3}}, "x.toml: encoder.dept: unknown key; did you mean depth?"),
         ({"encoder": {"layers": [[{"kind": "mpl"}]]}}, "x.toml: encoder.layers.0.0.kind: no part is called 'mpl'; did"),
         ({"norm": 3}, "x.toml: norm: a norm is a name or a table with `kind`, not 3"),

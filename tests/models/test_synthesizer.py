@@ -29,6 +29,36 @@ def test_parameter_counts_are_those_of_the_equations(size: str, fewer: int, more
     assert found == TRANSFORMER + SELVES * (HEADS * more - fewer * PROJECTION)
 
 
+T5_PROJECTION, T5_HEADS, T5_LIMIT = 768 * 768, 12, 512
+NARANG: dict[str, tuple[dict[str, Any], int, int]] = {  # score in T5, projections fewer, parameters of the score
+    "dense": ({"kind": "dense"}, 1, T5_HEADS * 64 * T5_LIMIT),
+    "dense plus": ({"kind": "mixture", "scores": ["dot", "dense"]}, 0, T5_HEADS * 64 * T5_LIMIT),
+    "dense plus alpha": (
+        {"kind": "mixture", "scores": ["dot", "dense"], "gated": True}, 0, T5_HEADS * 64 * T5_LIMIT + 2
+    ),
+    "factorised": ({"kind": "factorised", "rank": 16}, 2, 2 * T5_HEADS * T5_LIMIT * 16),
+    "random": ({"kind": "random"}, 2, T5_HEADS * T5_LIMIT**2),
+    "random plus": ({"kind": "mixture", "scores": ["dot", "random"]}, 0, T5_HEADS * T5_LIMIT**2),
+    "random plus alpha": (
+        {"kind": "mixture", "scores": ["dot", "random"], "gated": True}, 0, T5_HEADS * T5_LIMIT**2 + 2
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", NARANG)
+def test_rows_of_narang_et_al_have_no_dead_projections_in_t5(row: str) -> None:
+    """Self-attention of both stacks, with T5's relative position bias; cross-attention is unchanged."""
+    score, fewer, more = NARANG[row]
+    mixer = {"kind": "attention", "score": score}
+    model = headwise.build("t5-base", device="meta", mixer=mixer)
+    assert count_parameters(model) == 222_903_552 + 24 * (more - fewer * T5_PROJECTION)
+    torch.manual_seed(0)
+    tiny = headwise.build("t5-tiny", vocab=12, mixer=mixer, dropout=0.0, hidden_dropout=0.0)
+    tiny(torch.randint(4, 12, (2, 6)), torch.randint(4, 12, (2, 5))).square().sum().backward()
+    unused = [name for name, parameter in tiny.named_parameters() if parameter.grad is None or not parameter.grad.any()]
+    assert not unused
+
+
 @pytest.mark.parametrize(
     "score",
     [

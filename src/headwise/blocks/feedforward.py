@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from headwise.blocks.decode_step import Function, Step, calls, to_function
+from headwise.blocks.norm import LayerNorm
 from headwise.blocks.part import BuildContext, PartConfig
 from headwise.blocks.residual import make_dropout
 from headwise.blocks.stream import Context, Part, Properties, Stream
@@ -123,6 +124,43 @@ class FeedForward(Part):
         return outer(drop(self.activation(hidden)))
 
 
+class HiddenNormFeedForward(FeedForward):
+    """A feed-forward network with a layer norm of its hidden channels: W_out norm(act(W_in x)) (the decoder of the
+    Evolved Transformer in tensor2tensor; NormFormer, Shleifer et al. 2021)."""
+
+    def __init__(self, width: int, hidden: int, *settings: Any):
+        super().__init__(width, hidden, *settings)
+        self.norm = LayerNorm(hidden)
+
+    def feed_forward(self, x: Tensor, inner: Function, drop: Function, outer: Function) -> Tensor:
+        return super().feed_forward(x, inner, drop, lambda hidden: outer(self.norm(hidden)))
+
+
+class GatedLinearUnit(Part):
+    """Gated linear unit (GLU) as a part: (W_1 x + b) * sigmoid(W_2 x + c) (Dauphin et al. 2017)."""
+
+    by_token = True
+
+    def __init__(self, width: int, bias: bool = True):
+        super().__init__()
+        self.inner = nn.Linear(width, 2 * width, bias)  # values, then gates
+
+    @property
+    def properties(self) -> Properties:
+        return Properties(causal=True, steppable=True, joins=True, ragged=True, packing=True)
+
+    @property
+    def input_linear(self) -> nn.Module | None:
+        return self.inner
+
+    def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        return F.glu(self.inner(stream.x), dim=-1)  # (B, T, C) -> (B, T, 2C) -> (B, T, C)
+
+    def build_decode_step(self, ctx: Context) -> Step:
+        inner = to_function(self.inner)
+        return lambda x, at: F.glu(inner(x), dim=-1)
+
+
 class MlpConfig(PartConfig):
     """The feed-forward network: `hidden` channels, or `expand` times the width; 0 leaves it to the model."""
 
@@ -131,10 +169,19 @@ class MlpConfig(PartConfig):
     hidden: int = Field(0, ge=0)
     activation: Activation | Literal[""] = ""
     chunk: int = Field(0, ge=0)  # tokens computed at once, for less memory; 0: all
+    hidden_norm: bool = False  # layer norm of the hidden channels
 
     def build(self, build_ctx: BuildContext) -> nn.Module:
         hidden = self.hidden or round(self.expand * build_ctx.width) or build_ctx.hidden
         activation = self.activation or build_ctx.activation
-        return FeedForward(
-            build_ctx.width, hidden, activation, build_ctx.mlp_bias, build_ctx.hidden_dropout, self.chunk
-        )
+        network = HiddenNormFeedForward if self.hidden_norm else FeedForward
+        return network(build_ctx.width, hidden, activation, build_ctx.mlp_bias, build_ctx.hidden_dropout, self.chunk)
+
+
+class GatedLinearUnitConfig(PartConfig):
+    """A gated linear unit of each token."""
+
+    kind: Literal["glu"] = "glu"
+
+    def build(self, build_ctx: BuildContext) -> nn.Module:
+        return GatedLinearUnit(build_ctx.width, build_ctx.mlp_bias)

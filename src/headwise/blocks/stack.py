@@ -20,6 +20,7 @@ from headwise.blocks.decode_step import (
     FunctionStep,
     PositionStep,
     Step,
+    calls,
     to_function,
 )
 from headwise.blocks.heads import OutputLayer
@@ -28,6 +29,8 @@ from headwise.blocks.stream import NO_RECORD, Context, LayerStep, Part, Stream, 
 from headwise.blocks.token_embeddings import TokenTable
 from headwise.errors import UserError
 from headwise.text import EOS, PAD
+
+LAYERS = "layers"  # the memory of a transparent decoder: the encoder's embeddings and layers, side by side in channels
 
 
 def number_texts(ids: Tensor, end: int = EOS) -> Tensor:
@@ -146,6 +149,8 @@ class Stack(nn.Module, LayerStep):
     as local and global attention in turn. Of the last layer only the first `ctx.outputs_needed` outputs are
     computed."""
 
+    returns_layers: bool = False  # whether a decoder reads the outputs of all layers (`blocks/transparent.py`)
+
     def __init__(
         self,
         layers: Sequence[nn.Module],
@@ -164,19 +169,25 @@ class Stack(nn.Module, LayerStep):
         needed = ctx.outputs_needed if ctx.record is NO_RECORD and not ctx.side.wants("layer") else None
         last = len(self.layer_numbers) - 1
         for index in range(len(self.layer_numbers)):
-            layer_ctx = ctx.at(index, needed if index == last else None)
+            layer_ctx = self.get_layer_context(ctx, index, needed if index == last else None)
             stream = self.run_layer(index, stream, layer_ctx)
             ctx.side.add("layer", layer_ctx.path, stream)
         return stream.with_x(self.final(stream.x))
+
+    def get_layer_context(self, ctx: Context, index: int, outputs_needed: int | None = None) -> Context:
+        """The context of the layer that runs at depth `index`."""
+        return ctx.at(index, outputs_needed)
 
     def run_layer(self, index: int, stream: Stream, ctx: Context) -> Stream:
         """The outputs of the layer that runs at depth `index`."""
         outputs: Stream = self.layers[self.layer_numbers[index]](stream, ctx)
         return outputs
 
+    @calls("get_layer_context")
     def build_decode_step(self, ctx: Context) -> Step:
         steps = [
-            build_decode_step(self.layers[number], ctx.at(index)) for index, number in enumerate(self.layer_numbers)
+            build_decode_step(self.layers[number], self.get_layer_context(ctx, index))
+            for index, number in enumerate(self.layer_numbers)
         ]
         final = to_function(self.final)
 
@@ -218,7 +229,9 @@ class Encoder(nn.Module):
         if self.suffix_id is not None:
             lengths = (ids != self.pad).sum(1, keepdim=True)  # (B, 1)
             ids = F.pad(ids, (0, 1), value=self.pad).scatter(1, lengths, self.suffix_id)  # (B, T) -> (B, T + 1)
-        return self.stack(self.embed(ids, build_keep_mask(ids, self.pad)), ctx.at("encoder", ctx.outputs_needed))
+        stream, stack_ctx = self.embed(ids, build_keep_mask(ids, self.pad)), ctx.at("encoder", ctx.outputs_needed)
+        ctx.side.add("embedding", stack_ctx.path, stream)
+        return self.stack(stream, stack_ctx)
 
     def drop_prefix(self, stream: Stream) -> Tensor:
         """The vectors of the ids alone, without that of the prefix: (B, T, C)."""
@@ -226,7 +239,16 @@ class Encoder(nn.Module):
 
     def read(self, ids: Tensor) -> dict[str, Stream]:
         """The memory of a decoder: streams to attend to, by name."""
-        return {"encoder": self(ids, Context())}
+        ctx = Context()
+        if not self.stack.returns_layers:
+            return {"encoder": self(ids, ctx)}
+        from headwise.blocks.record import Collector  # which imports attention, and that the embedding of this file
+
+        side = Collector("embedding", "layer", onward=ctx.side)
+        outputs = self(ids, replace(ctx, side=side))
+        layers = (*side.list_values("embedding"), *side.list_values("layer")[:-1], outputs)
+        x = torch.cat([stream.x for stream in layers], dim=-1)  # L x (B, T, C) -> (B, T, LC)
+        return {"encoder": outputs, LAYERS: outputs.with_x(x)}
 
 
 class PaddedEncoder(Encoder):

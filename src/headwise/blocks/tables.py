@@ -55,6 +55,10 @@ PARTS = Table(
         "tokens": f"{_MIXERS}.token_mixing:TokensConfig",
         "gmlp": f"{_MIXERS}.spatial_gating:GatedMlpConfig",
         "fourier": f"{_MIXERS}.fourier:FourierConfig",
+        "lightweight_conv": f"{_MIXERS}.lightweight_convolution:LightweightConvolutionConfig",
+        "dynamic_conv": f"{_MIXERS}.lightweight_convolution:DynamicConvolutionConfig",
+        "separable_conv": f"{_MIXERS}.convolution_branches:SeparableConvolutionConfig",
+        "conv_branches": f"{_MIXERS}.convolution_branches:ConvolutionBranchesConfig",
         "s4d": f"{_MIXERS}.state_space:StateSpaceConfig",
         "rnn": f"{_MIXERS}.recurrent:RnnConfig",
         "lstm": f"{_MIXERS}.recurrent:LstmConfig",
@@ -62,8 +66,11 @@ PARTS = Table(
         "gru_cho": f"{_MIXERS}.recurrent:ChoGruConfig",
         # feed-forward networks
         "mlp": "headwise.blocks.feedforward:MlpConfig",
+        "glu": "headwise.blocks.feedforward:GatedLinearUnitConfig",
         "experts": "headwise.blocks.experts:ExpertsConfig",
         "levit_mlp": f"{_MIXERS}.levit_attention:LeViTMlpConfig",
+        # parallel branches
+        "sum": "headwise.blocks.sum_parts:SumPartsConfig",
     },
 )
 SCORES = Table(
@@ -108,6 +115,7 @@ POSITIONS = Table(
         "sinusoid": f"{_POSITIONS}.absolute:SinusoidalPositionsConfig",
         "learned": f"{_POSITIONS}.absolute:LearnedPositionsConfig",
         "axial": f"{_POSITIONS}.absolute:AxialPositionsConfig",
+        "concatenated": f"{_POSITIONS}.concatenated:ConcatenatedPositionsConfig",
         "grid": f"{_POSITIONS}.grid:LearnedGridPositionsConfig",
         "fourier": f"{_POSITIONS}.fourier:FourierPositionsConfig",
         "tree": f"{_POSITIONS}.tree:TreeConfig",

@@ -58,7 +58,9 @@ SCORE_MODS = {
 }
 
 
-UNSUPPORTED = ("key_value_heads", "embedding_norm", "embedding_width", "token_types", "suppress_ids")
+UNSUPPORTED = (
+    "key_value_heads", "embedding_norm", "embedding_width", "token_types", "suppress_ids", "transparent_attention",
+)  # fmt: skip
 SUPPORTED_KINDS = {
     "positions": tuple(POSITIONS),
     "norm": ("layer", "rms"),

@@ -55,6 +55,10 @@ def read_plain_stack(config: TransformerConfig, name: Side) -> PlainStack:
         raise UserError(f"{name}.layers: only attention with score = 'scaled' can be exported")
     if any(attention.memory_length or not attention.key_bias for attention in attentions):
         raise UserError(f"{name}.layers: attention with memory_length or without key_bias cannot be exported")
+    if any(attention.shared_key_value for attention in attentions):
+        raise UserError(f"{name}.layers: attention with shared_key_value cannot be exported")
+    if getattr(mlp, "hidden_norm", False):
+        raise UserError(f"{name}.layers: a feed-forward network with hidden_norm cannot be exported")
     settings = [(part.heads or config.heads, part.head_width or config.head_width) for part in attentions]
     shapes = {(heads, head_width or config.width // heads) for heads, head_width in settings}
     if len(shapes) > 1:

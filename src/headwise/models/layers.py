@@ -22,6 +22,7 @@ from headwise.blocks.positions.absolute import SinusoidalPositionsConfig
 from headwise.blocks.residual import LayerScaleAdd, PostNormConfig, ResidualAdd
 from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
+from headwise.blocks.transparent import TransparentStack
 from headwise.config.base import SHORTHANDS, Config, Problems, list_problems
 from headwise.errors import UserError
 from headwise.models.config import MAX_DEPTH
@@ -115,6 +116,10 @@ class LayerFields(Config):
         """Width of a stack's outputs: reversible layers output both halves, 2 * width."""
         return self.wiring.width_factor * self.width
 
+    def count_memory_layers(self) -> int:
+        """Number of encoder layers, with the embeddings, that a decoder reads; 0: it reads the encoder's outputs."""
+        return 0
+
     def stacks(self) -> tuple[StackConfig, StackConfig]:
         """The stack of the encoder and that of the decoder."""
         raise TypeError(f"{type(self).__name__} has no stacks")
@@ -147,6 +152,8 @@ class TwoStackFields(LayerFields):
     encoder: StackConfig = StackConfig()
     decoder: StackConfig = StackConfig()
     cross_attention: AnyPart = AttentionConfig(attend_to="memory")  # from the decoder to the encoder's outputs
+    # each decoder layer attends to its own mixture of the encoder's embeddings and layers (Bapna et al. 2018)
+    transparent_attention: bool = False
 
     @classmethod
     def known_keys(cls) -> tuple[str, ...]:
@@ -156,6 +163,16 @@ class TwoStackFields(LayerFields):
         sides = SHORTHANDS["depth"] if "depth" in changes else ()
         stacks = {side: getattr(self, side).replace(depth=changes["depth"]) for side in sides}
         return super().replace(**{**stacks, **changes})
+
+    def count_memory_layers(self) -> int:
+        if not self.transparent_attention:
+            return 0
+        if self.wiring.width_factor > 1:
+            raise UserError(
+                f"transparent_attention: embeddings and outputs of '{self.wiring.kind}' layers have different widths; "
+                "use wiring = 'pre' or 'post'"
+            )
+        return self.encoder.depth + 1
 
     def stacks(self) -> tuple[StackConfig, StackConfig]:
         return self.encoder, self.decoder
@@ -188,7 +205,15 @@ def build_stack(
     if config.wiring.skips_first_norm:
         layers[0].norms[0] = nn.Identity()
     final_norm = wiring.build_final_norm(lambda: config.norm.build(config.output_width))
-    return Stack(layers, final_norm, stack.list_layer_numbers(len(pattern)), pattern_length=len(pattern))
+    arguments = (layers, final_norm, stack.list_layer_numbers(len(pattern)))
+    memory_layers = config.count_memory_layers()
+    if memory and memory_layers:
+        return TransparentStack(
+            *arguments, pattern_length=len(pattern), memory_layers=memory_layers, dropout=config.dropout
+        )
+    built = Stack(*arguments, pattern_length=len(pattern))
+    built.returns_layers = memory_layers > 0 and not causal
+    return built
 
 
 def build_context(config: LayerFields, causal: bool = False, memory: bool = False) -> BuildContext:

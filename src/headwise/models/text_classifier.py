@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -22,21 +24,22 @@ class TextDecoder(nn.Module):
         super().__init__()
         self.embed, self.stack, self.start_id = embed, stack, start_id
 
-    def forward(self, ids: Tensor, memory: Stream) -> Tensor:
+    def forward(self, ids: Tensor, memory: Mapping[str, Stream]) -> Tensor:
         """(B, T) ids -> (B, T, C): each output is that of the token before."""
         shifted = F.pad(ids[:, :-1], (1, 0), value=self.start_id)
-        x: Tensor = self.stack(self.embed(shifted), Context({"encoder": memory}).at("decoder")).x
+        x: Tensor = self.stack(self.embed(shifted), Context(memory).at("decoder")).x
         return x
 
 
 def compute_states(encoder: Encoder, decoder: TextDecoder | None, ids: Tensor, ctx: Context) -> Stream:
     """The outputs of the encoder or, where there is one, of the decoder."""
-    stream: Stream = encoder(ids, ctx if decoder is None else Context())
     if decoder is None:
+        stream: Stream = encoder(ids, ctx)
         return stream
+    memory = encoder.read(ids)
     if encoder.prefix_id is not None:
         ids = F.pad(ids, (1, 0), value=encoder.prefix_id)  # (B, T) -> (B, 1 + T)
-    return stream.with_x(decoder(ids, stream))
+    return memory["encoder"].with_x(decoder(ids, memory))
 
 
 class TokenClassifier(HtmlTree, nn.Module):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.attention.multihead import SelfProjection
-from headwise.blocks.attention.projections import NoKeyBiasProjection
+from headwise.blocks.attention.projections import NoKeyBiasProjection, SharedKeyValueProjection
 from headwise.blocks.images import ImageStem
 from headwise.blocks.mixers.lsh import SharedQKProjection
 from headwise.blocks.positions.grid import LearnedGridPositions, interpolate_positions
@@ -65,11 +65,13 @@ def convert_projection(new: SelfProjection, old: SelfProjection) -> dict[str, Te
     """The fused QKV projection of `old` with the rows of `new`.
 
     Heads that shared keys and values get a copy each; heads that will share them get the mean of theirs (Ainslie et al.
-    2023, section 2.1). Where queries and keys are shared, the keys are the queries. Empty if the rows are the same, if
+    2023, section 2.1). Where queries and keys are shared, the keys are the queries; where keys and values are, the
+    keys are the values. Empty if the rows are the same, if
     head widths differ, if `old` lacks a role that `new` has, or if it stores its biases separately.
     """
     heads = [rows // new.head_width for rows in new.rows]
-    roles = {*old.roles, "keys"} if isinstance(old, SharedQKProjection) else {*old.roles}
+    shares_keys = isinstance(old, SharedQKProjection | SharedKeyValueProjection)
+    roles = {*old.roles, "keys"} if shares_keys else {*old.roles}
     fits = new.head_width == old.head_width and not any(old.heads % count for count in heads)
     fits = fits and roles.issuperset(new.roles)
     if new.rows == old.rows or not fits or isinstance(old, NoKeyBiasProjection):

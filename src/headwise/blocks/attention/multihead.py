@@ -94,7 +94,8 @@ class SelfProjection(QKVProjection):
                 q = mod.edit_queries(q, stream.pos) if q.shape[-1] else q
                 k = mod.edit_keys(k, stream.pos) if k.shape[-1] else k
         k = score.project_key(self.repeat_kv(k) if score.by_head else k)
-        k, v = ctx.cache.extend(ctx.path, 2, k, v)  # all keys and values so far
+        stored = ctx.cache.extend(ctx.path, 2, *list_distinct(k, v))  # all keys and values so far
+        k, v = stored[0], stored[-1]
         layout = self._extend_layout(stream, ctx, k.shape[2], any(mod.needs_positions for mod in score_mods))
         return q, self.repeat_kv(k), self.repeat_kv(v), layout
 
@@ -120,7 +121,8 @@ class SelfProjection(QKVProjection):
             q, k, v = split(project(x))
             for edit_queries, edit_keys in edits:
                 q, k = edit_queries(q, at.pos), edit_keys(k, at.pos)
-            k, v = cache.extend(path, 2, score.project_key(k), v)
+            stored = cache.extend(path, 2, *list_distinct(score.project_key(k), v))
+            k, v = stored[0], stored[-1]
             if needs_positions:
                 cache.extend_positions(path, at.pos)
             if group > 1:  # query heads become further queries of the head they share: (R, H, 1, D) -> (R, G, H/G, D)
@@ -167,10 +169,12 @@ class CrossProjection(QKVProjection):
         memory_width: int = 0,
         name: str = "encoder",
         reads: Collection[str] = QUERIES_AND_KEYS,
+        shared_key_value: bool = False,
     ):
         super().__init__()
-        self.heads, self.head_width, self.name = heads, head_width, name
-        self.roles = ("keys", "values") if "keys" in reads else ("values",)  # in the order of the rows of `project`
+        self.heads, self.head_width, self.name, self.shared_key_value = heads, head_width, name, shared_key_value
+        own_keys = "keys" in reads and not shared_key_value
+        self.roles = ("keys", "values") if own_keys else ("values",)  # in the order of the rows of `project`
         self.rows: tuple[int, ...] = (heads * head_width,) * len(self.roles)
         self.query = nn.Linear(width, heads * head_width, bias)
         self.project = nn.Linear(memory_width or width, sum(self.rows), bias)
@@ -181,7 +185,10 @@ class CrossProjection(QKVProjection):
 
     def forward(self, stream: Stream, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKV:
         memory = ctx.memory[self.name]
-        k, v = ctx.cache.compute_once(ctx.path, lambda: self.project_memory(memory, score_mods, score), dim=2)
+        stored = ctx.cache.compute_once(
+            ctx.path, lambda: list_distinct(*self.project_memory(memory, score_mods, score)), dim=2
+        )
+        k, v = stored[0], stored[-1]
         # The K beams of a source are contiguous rows: folded into its queries, they share keys and values.
         # (B*K, T, C) -> (B, K*T, H, D) -> (B, H, K*T, D)
         q = self.query(stream.x).view(len(k), -1, self.heads, self.head_width).transpose(1, 2)
@@ -204,8 +211,8 @@ class CrossProjection(QKVProjection):
         edits = [mod.edit_queries for mod in score_mods if "edit_qk" in mod.hooks]
         mask_path = ("mask", self.name)  # one mask for all layers, additive as SDPA wants it
 
-        def project_memory() -> tuple[Tensor, Tensor]:
-            return self.project_memory(ctx.memory[self.name], score_mods, score)
+        def project_memory() -> tuple[Tensor, ...]:
+            return list_distinct(*self.project_memory(ctx.memory[self.name], score_mods, score))
 
         def build_mask() -> Tensor | None:
             return build_additive_mask(ctx.memory[self.name])
@@ -213,7 +220,8 @@ class CrossProjection(QKVProjection):
         cache.compute_once(path, project_memory, dim=2)
 
         def step(x: Tensor, at: Stream) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-            k, v = cache.compute_once(path, project_memory, 2)  # looked up at each step, since sources may join
+            stored = cache.compute_once(path, project_memory, 2)  # looked up at each step, since sources may join
+            k, v = stored[0], stored[-1]
             q = query(x)
             if k.shape[0] == x.shape[0]:  # one row for each source
                 q = q.view(-1, heads, 1, head_width)
@@ -230,11 +238,18 @@ class CrossProjection(QKVProjection):
         # (B, S, C) -> (B, S, 2HD) -> (B, S, 2, H, D) -> 2 x (B, H, S, D)
         fused = self.project(memory.x).unflatten(-1, (len(self.roles), self.heads, self.head_width))
         *keys, v = (x.transpose(1, 2) for x in fused.unbind(2))
+        if self.shared_key_value:
+            keys = [v]
         k = keys[0] if keys else v[..., :0]
         for mod in score_mods:
             if "edit_qk" in mod.hooks and keys:
                 k = mod.edit_keys(k, memory.pos)
         return score.project_key(k), v
+
+
+def list_distinct(k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+    """The tensors that a cache stores of keys and values: one where keys are the values."""
+    return (v,) if k is v else (k, v)
 
 
 def build_additive_mask(memory: Stream) -> Tensor | None:
@@ -376,6 +391,8 @@ class AttentionConfig(PartConfig):
     key_bias: bool = True  # of keys, where queries and values have one
     out_bias: bool = True  # of the output projection, where the model's attentions have biases
     memory_length: int = Field(0, ge=0)  # tokens of earlier segments that a language model still sees
+    # keys and values are one projection (W_k = W_v; mesh-tensorflow's `shared_kv`), stored once in the KV cache
+    shared_key_value: bool = False
     score: AnyScore = ScaledConfig()
     score_mods: tuple[AnyScoreMod, ...] = ()
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
@@ -395,7 +412,14 @@ class AttentionConfig(PartConfig):
         if self.attend_to == "memory":
             if not build_ctx.memory_width:
                 raise UserError("attend_to: there is no memory in this stack; use attend_to = 'self'")
-            qkv = CrossProjection(build_ctx.width, heads, head_width, build_ctx.attention_bias, build_ctx.memory_width)
+            qkv = CrossProjection(
+                build_ctx.width,
+                heads,
+                head_width,
+                build_ctx.attention_bias,
+                build_ctx.memory_width,
+                shared_key_value=self.shared_key_value,
+            )
         else:
             unpooled = self.attend_to == "unpooled"
             build = self._build_pooled_projection if unpooled else self._build_self_projection
@@ -421,6 +445,8 @@ class AttentionConfig(PartConfig):
         from headwise.blocks.attention.projections import PooledProjection  # which subclasses CrossProjection
 
         build_ctx.refuse_causal("attend_to = 'unpooled'")
+        if self.shared_key_value:
+            raise UserError("shared_key_value: attend_to = 'unpooled' has separate keys and values; leave it out")
         return PooledProjection(build_ctx.width, heads, head_width, build_ctx.attention_bias)
 
     def _build_self_projection(self, build_ctx: BuildContext, heads: int, head_width: int) -> QKVProjection:
@@ -434,6 +460,7 @@ class AttentionConfig(PartConfig):
             key_value_heads=self.key_value_heads or build_ctx.key_value_heads or heads,
             memory_length=self.memory_length,
             key_bias=self.key_bias,
+            shared_key_value=self.shared_key_value,
         )
 
     def _build_selected_projections(

@@ -1,6 +1,6 @@
-"""QKV projections of attention variants: grouped-query and multi-query attention, no bias of keys (DeBERTa), values
-alone (Synthesizer), segment-level recurrence (Transformer-XL), pooled queries (Funnel). The plain ones are in
-`multihead.py`.
+"""QKV projections of attention variants: grouped-query and multi-query attention, shared keys and values, no bias of
+keys (DeBERTa), values alone (Synthesizer), segment-level recurrence (Transformer-XL), pooled queries (Funnel). The
+plain ones are in `multihead.py`.
 
 Letters: B rows, R rows of a decoding step, T length, M tokens of earlier segments, C width, H heads, G key-value heads,
 D head_width.
@@ -48,6 +48,20 @@ class GroupedQueryProjection(SelfProjection):
 
     def repeat_kv(self, x: Tensor) -> Tensor:
         return x.repeat_interleave(self.heads // x.shape[1], dim=1)  # (B, G, T, D) -> (B, H, T, D)
+
+
+class SharedKeyValueProjection(GroupedQueryProjection):
+    """The QKV projection with shared keys and values, W_k = W_v: one projection and one tensor in the KV cache, unless
+    positions or the score change keys. Query heads may share heads of keys, too."""
+
+    roles = ("queries", "values")
+
+    def build_decode_step(self, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKVStep:
+        return super().build_decode_step(ctx, score_mods, score)  # which calls this `split`
+
+    def split(self, fused: Tensor) -> tuple[Tensor, ...]:
+        q, v = super().split(fused)
+        return q, v, v
 
 
 class NoKeyBiasProjection(SelfProjection):
@@ -139,11 +153,15 @@ def build_self_projection(
     key_value_heads: int,
     memory_length: int = 0,
     key_bias: bool = True,
+    shared_key_value: bool = False,
 ) -> SelfProjection:
-    """The QKV projection of self-attention with these settings, of which at most one may differ from the plain form."""
+    """The QKV projection of self-attention with these settings, of which at most one may differ from the plain form;
+    shared keys and values may be grouped, too."""
     shape = (width, heads, head_width)
     variants: dict[str, SelfProjection] = {}
-    if key_value_heads != heads:
+    if shared_key_value:
+        variants["shared_key_value"] = SharedKeyValueProjection(*shape, bias, key_value_heads)
+    elif key_value_heads != heads:
         variants["key_value_heads"] = GroupedQueryProjection(*shape, bias, key_value_heads)
     if memory_length:
         variants["memory_length"] = SegmentRecurrenceProjection(*shape, bias, memory_length)
