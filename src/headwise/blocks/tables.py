@@ -60,6 +60,7 @@ PARTS = Table(
         # feed-forward networks
         "mlp": "headwise.blocks.feedforward:MlpConfig",
         "experts": "headwise.blocks.experts:ExpertsConfig",
+        "product_keys": "headwise.blocks.product_keys:ProductKeysConfig",
         "levit_mlp": f"{_MIXERS}.levit_attention:LeViTMlpConfig",
     },
 )
@@ -146,6 +147,7 @@ WIRINGS = Table(
         "none": "headwise.blocks.residual:NoResidualConfig",
         "admin": "headwise.blocks.admin:AdminConfig",
         "reversible": "headwise.blocks.reversible:ReversibleConfig",
+        "gru": "headwise.blocks.gated_residual:GruConfig",
     },
 )
 
