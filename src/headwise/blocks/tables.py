@@ -27,6 +27,7 @@ PARTS = Table(
     homes={
         # softmax attention
         "attention": f"{_ATTENTION}.multihead:AttentionConfig",
+        "branched": f"{_ATTENTION}.branched:BranchedConfig",
         "positioned": "headwise.blocks.detection:PositionedAttentionConfig",
         "perceiver": "headwise.blocks.latents:PerceiverAttentionConfig",
         "levit": f"{_MIXERS}.levit_attention:LeViTAttentionConfig",
