@@ -331,6 +331,7 @@ def resolve_settings(config: Any, task: str) -> dict[str, Any]:
     if any(stack.layers for stack in config.stacks()):  # which then say everything
         settings.pop("mixer")
         settings.pop("expert_interval", None)
+        settings.pop("expert_place", None)
     return settings
 
 
