@@ -184,6 +184,14 @@ class OneStackFields(LayerFields):
     recurrence: RecurrenceConfig | None = None
     pooled_layers: PooledLayers = ()  # Funnel in the form of Narang et al.: layers that halve the length, from 2
 
+    @model_validator(mode="after")
+    def _check_stack(self) -> Self:
+        try:
+            _ = self.stack
+        except ValidationError as error:
+            raise Problems(list_problems(error)) from None
+        return self
+
     @property
     def stack(self) -> StackConfig:
         return StackConfig(**{key: getattr(self, key) for key in StackConfig.model_fields})

@@ -73,7 +73,14 @@ def make_size(size: str, count: int) -> dict[str, Any]:
     return {**T5_SIZES[size], "experts": {"count": count}}
 
 
-NARANG: dict[str, Any] = {**T5_SIZES["base"], "norm": "layer", "mlp_bias": True, "dropout": 0.0, "expert_interval": 4, "expert_place": 4}
+NARANG: dict[str, Any] = {
+    **T5_SIZES["base"],
+    "norm": "layer",
+    "mlp_bias": True,
+    "dropout": 0.0,
+    "expert_interval": 4,
+    "expert_place": 4,
+}
 SIZES: dict[str, dict[str, Any]] = {
     **{f"base-{count}": make_size("base", count) for count in (8, 16, 32, 64, 128, 256)},
     "large-128": make_size("large", 128),
