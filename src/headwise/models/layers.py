@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import ceil
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from torch import nn
@@ -64,16 +64,6 @@ class StackConfig(Config):
     pooled_layers: PooledLayers = ()  # Funnel in the form of Narang et al.: layers that halve the length, from 2
 
     VARIANTS: ClassVar = ("overrides", "recurrence", "pooled_layers")  # settings that other libraries do not have
-
-    @model_validator(mode="after")
-    def _check_variants(self) -> Self:
-        if self.recurrence and (self.pooled_layers or self.overrides or self.groups > 1):
-            raise ValueError("recurrence: steps share one layer; leave out groups, overrides and pooled_layers")
-        if self.pooled_layers and self.shared:
-            raise ValueError("pooled_layers: shared layers would pool every time; leave shared out")
-        if beyond := [number for number in self.pooled_layers if number > self.depth]:
-            raise ValueError(f"pooled_layers: there is no layer {beyond[0]} among {self.depth}; lower the number")
-        return self
 
     def count_layers(self, pattern_length: int) -> int:
         """Number of layers with weights of their own, of a pattern of `pattern_length` layers."""
@@ -184,14 +174,6 @@ class OneStackFields(LayerFields):
     recurrence: RecurrenceConfig | None = None
     pooled_layers: PooledLayers = ()  # Funnel in the form of Narang et al.: layers that halve the length, from 2
 
-    @model_validator(mode="after")
-    def _check_stack(self) -> Self:
-        try:
-            _ = self.stack
-        except ValidationError as error:
-            raise Problems(list_problems(error)) from None
-        return self
-
     @property
     def stack(self) -> StackConfig:
         return StackConfig(**{key: getattr(self, key) for key in StackConfig.model_fields})
@@ -234,8 +216,8 @@ def build_stack(
     """Build a stack. `build_ctx` and `make_add(layer, depth)` replace those of the config."""
     build_ctx = build_ctx or build_context(config, causal, memory)
     pattern = stack.layers or config.pattern(memory)
-    layer_parts = stack.list_layer_parts(pattern)
     check_variants(config, stack, build_ctx)
+    layer_parts = stack.list_layer_parts(pattern)
     wiring = config.wiring.build()
 
     def build_wiring(parts: Parts, number: int) -> nn.Module:
@@ -254,7 +236,9 @@ def build_stack(
         for number, parts in enumerate(layer_parts)
     ]
     if config.wiring.skips_first_norm:
-        layers[0].get_submodule("norms")[0] = nn.Identity()
+        norms = layers[0].get_submodule("norms")
+        assert isinstance(norms, nn.ModuleList)
+        norms[0] = nn.Identity()
     final_norm = wiring.build_final_norm(lambda: config.norm.build(config.output_width))
     if stack.recurrence:
         return stack.recurrence.build(layers, final_norm, stack.depth, config.width)
@@ -264,7 +248,13 @@ def build_stack(
 
 
 def check_variants(config: LayerFields, stack: StackConfig, build_ctx: BuildContext) -> None:
-    """Refuse recurrence and pooling where they cannot be."""
+    """Refuse recurrence and pooled layers where they cannot be."""
+    if stack.recurrence and (stack.pooled_layers or stack.overrides or stack.groups > 1):
+        raise UserError("recurrence: steps share one layer; leave out groups, overrides and pooled_layers")
+    if stack.pooled_layers and stack.shared:
+        raise UserError("pooled_layers: shared layers would pool every time; leave shared out")
+    if beyond := [number for number in stack.pooled_layers if number > stack.depth]:
+        raise UserError(f"pooled_layers: there is no layer {beyond[0]} among {stack.depth}; lower the number")
     if stack.pooled_layers and build_ctx.causal:
         raise UserError("pooled_layers: would see the future in a decoder; pool in the encoder alone")
     if stack.recurrence and config.wiring.kind == "reversible":

@@ -60,7 +60,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "big": {**BASE, "width": 2048, "hidden": 8192, "depth": 6},
     "act-base": {**BASE, "depth": 12, "recurrence": {"act": True}},
     "act-small": {"depth": 12, "recurrence": {"act": True}},
-    "tiny": {"width": 32, "heads": 4, "depth": 2},
+    "tiny": {"width": 32, "heads": 4, "hidden": 64, "depth": 2},
 }
 
 ENTRY = Entry(
