@@ -40,6 +40,7 @@ HOMES = {  # in the order of years
     "gpt": "headwise.models.gpt:GPT_ENTRY",
     "bert": "headwise.models.bert:BERT_ENTRY",
     "dmca": "headwise.models.dmca:ENTRY",
+    "universal-transformer": "headwise.models.universal_transformer:ENTRY",
     "evolved-transformer": "headwise.models.evolved_transformer:ENTRY",
     "transformer-xl": "headwise.models.transformer_xl:ENTRY",
     "gpt2": "headwise.models.gpt:GPT2_ENTRY",

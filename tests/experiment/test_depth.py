@@ -23,7 +23,8 @@ def depths(config) -> list[int]:
 
 def test_the_models_that_are_tried_are_those_with_stacks():
     assert {"gpt2", "bert", "llama", "vit", "perceiver"} <= set(LAYERED)
-    assert set(TWO) == {"transformer", "t5", "bart", "switch", "synthesizer", "performer", "linear-transformer"}
+    others = {"bart", "switch", "synthesizer", "performer", "linear-transformer", "universal-transformer"}
+    assert set(TWO) == {"transformer", "t5", *others}
     assert set(PAIRS) - set(TWO) == {"detr", "captioner"}
 
 
@@ -40,6 +41,10 @@ def test_a_depth_is_that_of_all_stacks_in_every_size(name):
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_model_of_that_depth_is_built(name):
     deep, shallow = (build(f"{name}-tiny", vocab=40, outputs=40, depth=depth, device="meta") for depth in (3, 1))
+    if name == "universal-transformer":  # steps of one layer
+        assert [model.encoder.stack.steps for model in (deep, shallow)] == [3, 1]
+        assert [model.decoder.stack.layer_numbers for model in (deep, shallow)] == [(0, 0, 0), (0,)]
+        return
     count = [
         sum(".layers." in key and key.startswith(("encoder.stack", "decoder.stack", "decoder.layers")) for key in keys)
         for keys in (deep.state_dict(), shallow.state_dict())

@@ -56,6 +56,24 @@ def test_the_second_of_every_few_layers_has_experts() -> None:
     assert list_expert_layers(2) == [[1, 3, 5]] * 2
     assert list_expert_layers(4, depth=12) == [[1, 5, 9]] * 2
     assert list_expert_layers(1, depth=2) == [[0, 1]] * 2
+    assert list_expert_layers(4, depth=12, expert_place=4) == [[3, 7, 11]] * 2
+
+
+TOP2 = {"top_k": 2, "hidden": 1536, "capacity_factor": 2.0, "eval_capacity_factor": 2.0}
+TOP1 = {"capacity_factor": 1.2, "eval_capacity_factor": 1.2}
+
+
+@pytest.mark.parametrize(("size", "settings"), [("narang-top1", TOP1), ("narang-top2", TOP2)])
+def test_the_sizes_of_narang_are_t5_with_other_parts_in_every_fourth_layer(
+    size: str, settings: dict[str, object]
+) -> None:
+    override = {"layers": [4, 8, 12], "feedforward": {"kind": "experts", "count": 32, **settings}}
+    stacks = {side: {"depth": 12, "overrides": [override]} for side in ("encoder", "decoder")}
+    common = {"norm": "layer", "mlp_bias": True, "dropout": 0.0}
+    model = headwise.build("t5-base", device="meta", **common, **stacks)
+    expected = headwise.build(f"switch-{size}", device="meta")
+    shapes = [{name: weight.shape for name, weight in m.named_parameters()} for m in (model, expected)]
+    assert shapes[0] == shapes[1]
 
 
 def test_matrices_have_a_tenth_of_the_variance_of_t5() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from headwise.blocks.images import count_class_tokens
 from headwise.blocks.latents import with_memory
 from headwise.blocks.residual import Wiring
-from headwise.blocks.stack import Stack
+from headwise.blocks.stack import Stack, require_plain
 from headwise.blocks.stream import Context, Stream
 
 
@@ -65,6 +65,7 @@ def concatenate_stacks(*stacks: Stack) -> Stack:
     layers: list[nn.Module] = []
     layer_numbers: list[int] = []
     for stack in stacks:
+        require_plain(stack, "class attention")
         layer_numbers += [len(layers) + number for number in stack.layer_numbers]
         layers += stack.layers
     return Stack(layers, stacks[-1].final, layer_numbers)

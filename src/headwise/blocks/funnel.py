@@ -1,4 +1,5 @@
-"""The pooling encoder of Funnel-Transformer (Dai et al. 2020), and the decoder that gives every token a vector again.
+"""The pooling encoder of Funnel-Transformer (Dai et al. 2020), and the decoder that gives every token a vector again;
+and the form of Narang et al. 2021, which pools after self-attention in any stack (`PooledStack`).
 
 Letters: B rows, T length, P pooled length, C width.
 """
@@ -16,7 +17,8 @@ from torch import Tensor, nn
 from headwise.blocks.attention.projections import UNPOOLED
 from headwise.blocks.positions.funnel import ANY_TYPE
 from headwise.blocks.stack import Encoder, Stack, build_keep_mask, number_texts
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.stream import Context, LayerStep, Stream
+from headwise.errors import UserError
 
 Pooling = Literal["mean", "max"]
 
@@ -118,6 +120,55 @@ class FunnelStack(Stack):
     @property
     def parts(self) -> list[nn.Module]:
         return [*super().parts, *(self.decoder.parts if self.decoder is not None else ())]
+
+
+class PooledLayer(nn.Module, LayerStep):
+    """A layer whose tokens are pooled after its first part, self-attention: `mixing` has that part, `rest` the others.
+
+    DISCREPANCY: in the code of Narang et al. padding is averaged with tokens, and pooled tokens are numbered anew; here
+    a pair is pooled over its real tokens, and has the position of its first, as in Funnel-Transformer."""
+
+    def __init__(self, mixing: nn.Module, rest: nn.Module, pool: SequencePool):
+        super().__init__()
+        self.mixing, self.rest, self.pool = mixing, rest, pool
+
+    def forward(self, stream: Stream, ctx: Context) -> Stream:
+        if stream.grid is not None or stream.tree is not None or stream.segment is not None:
+            raise UserError("pooled_layers: only plain texts can be pooled, not patches, trees or packed texts")
+        stream = self.mixing(stream, ctx)
+        if stream.x.shape[1] >= self.pool.shortest:
+            stream = self.pool(stream)
+        outputs: Stream = self.rest(stream, ctx.at("pooled"))
+        return outputs
+
+    @property
+    def parts(self) -> list[nn.Module]:
+        return [part for layer in (self.mixing, self.rest) for part in getattr(layer, "parts", ())]
+
+
+class PooledStack(Stack):
+    """A stack with pooled layers. With `restores_length`, each pooled output is repeated for the tokens that it stands
+    for, and added to the outputs of the last layer before the pooling (as before Funnel's decoder, section 2.3);
+    without, outputs are pooled: a shorter memory for a decoder."""
+
+    def __init__(self, layers: Sequence[nn.Module], final: nn.Module | None = None, pattern_length: int = 1):
+        super().__init__(layers, final, pattern_length=pattern_length)
+        self.restores_length = True
+
+    def forward(self, stream: Stream, ctx: Context) -> Stream:
+        inputs = skipped = stream
+        pools: list[SequencePool] = []
+        for index, layer in enumerate(self.layers):
+            layer_ctx = ctx.at(index)
+            if isinstance(layer, PooledLayer):
+                skipped = skipped if pools else stream
+                pools.append(layer.pool)
+            stream = self.run_layer(index, stream, layer_ctx)
+            ctx.side.add("layer", layer_ctx.path, stream)
+        if self.restores_length and pools:
+            x = pools[0].upsample(stream.x, 2 ** len(pools), inputs.x.shape[1])
+            stream = inputs.with_x(x + skipped.x)
+        return stream.with_x(self.final(stream.x))
 
 
 class FunnelEncoder(Encoder):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.feedforward import ACTIVATIONS, GATED_ACTIVATIONS, Activation
 from headwise.blocks.residual import make_dropout
-from headwise.blocks.stack import Stack
+from headwise.blocks.stack import Stack, require_plain
 from headwise.blocks.stream import Context, Stream
 from headwise.config.base import Config
 
@@ -37,6 +37,7 @@ class ConvolutionStack(Stack):
     """A stack with a convolution of its inputs, which is added to the outputs of its first layer."""
 
     def __init__(self, stack: Stack, convolution: InputConvolution):
+        require_plain(stack, "convolution")
         super().__init__(list(stack.layers), stack.final, stack.layer_numbers)
         self.convolution = convolution
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from headwise.blocks.attention.score_mods import ApproximateMap, AttentionInputs
-from headwise.blocks.stack import Stack
+from headwise.blocks.stack import Stack, require_plain
 from headwise.blocks.stream import Context, LayerPath, Recorder, Stream
 
 
@@ -39,6 +39,7 @@ class MaskDecoder(Stack):
     """
 
     def __init__(self, stack: Stack, positions: nn.Module, rounds: int = 2):
+        require_plain(stack, "mask_decoder")
         super().__init__(list(stack.layers), stack.final, stack.layer_numbers)
         self.positions, self.rounds = positions, rounds
 

@@ -208,6 +208,13 @@ class Stack(nn.Module, LayerStep):
         return sorted({type(part).__name__ for part in self.parts if not declares(part, name)})
 
 
+def require_plain(stack: Stack, what: str) -> Stack:
+    """The stack, if nothing but its layers and its final norm compute its outputs; a `UserError` otherwise."""
+    if type(stack) is not Stack:
+        raise UserError(f"{what}: cannot be combined with recurrence or pooled_layers; leave one out")
+    return stack
+
+
 def declares(part: nn.Module, name: str) -> bool:
     """Whether a part declares a property; a module that is not a `Part` declares none."""
     return isinstance(part, Part) and getattr(part.properties, name)

@@ -30,6 +30,7 @@ PARTS = Table(
     homes={
         # softmax attention
         "attention": f"{_ATTENTION}.multihead:AttentionConfig",
+        "branched": f"{_ATTENTION}.branched:BranchedConfig",
         "positioned": "headwise.blocks.detection:PositionedAttentionConfig",
         "perceiver": "headwise.blocks.latents:PerceiverAttentionConfig",
         "levit": f"{_MIXERS}.levit_attention:LeViTAttentionConfig",
@@ -68,6 +69,7 @@ PARTS = Table(
         "mlp": "headwise.blocks.feedforward:MlpConfig",
         "glu": "headwise.blocks.feedforward:GatedLinearUnitConfig",
         "experts": "headwise.blocks.experts:ExpertsConfig",
+        "product_keys": "headwise.blocks.product_keys:ProductKeysConfig",
         "levit_mlp": f"{_MIXERS}.levit_attention:LeViTMlpConfig",
         # parallel branches
         "sum": "headwise.blocks.sum_parts:SumPartsConfig",
@@ -159,6 +161,7 @@ WIRINGS = Table(
         "rezero": "headwise.blocks.rezero:ReZeroConfig",
         "fixup": "headwise.blocks.rezero:FixupConfig",
         "reversible": "headwise.blocks.reversible:ReversibleConfig",
+        "gru": "headwise.blocks.gated_residual:GruConfig",
     },
 )
 TOKEN_EMBEDDINGS = Table(

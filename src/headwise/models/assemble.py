@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import nn
 
 from headwise.blocks.feedforward import Activation
+from headwise.blocks.funnel import PooledStack
 from headwise.blocks.heads import MLMTransform, OutputLayer, Pooler, TransposedLinear, VocabularyHead
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.output_layers import OutputContext, SoftmaxConfig
@@ -292,8 +293,11 @@ def build_encoder_decoder(parts: ModelParts, vocab: int, outputs: int) -> Encode
     target_table = parts.build_table(outputs)
     source_table = target_table if tie in ("all", "inputs") else parts.build_table(vocab)
     head = parts.build_vocabulary_head(outputs, target_table if tie in ("all", "target") else None)
+    encoder = parts.encoder(parts.embed(source_table))
+    if isinstance(encoder.stack, PooledStack):
+        encoder.stack.restores_length = False  # the decoder attends to the pooled tokens
     return EncoderDecoder(
-        parts.encoder(parts.embed(source_table)),
+        encoder,
         Decoder(parts.embed(target_table), parts.decoder(True), head, parts.decoder_prefix_id),
         start_id=parts.start_id,
     )

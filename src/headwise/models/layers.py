@@ -9,21 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import ceil
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from torch import nn
 
 from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.feedforward import Activation, MlpConfig
+from headwise.blocks.funnel import PooledLayer, PooledStack, SequencePool
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.part import BuildContext
 from headwise.blocks.positions.absolute import SinusoidalPositionsConfig
+from headwise.blocks.recurrence import RecurrenceConfig
 from headwise.blocks.residual import LayerScaleAdd, PostNormConfig, ResidualAdd
 from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.blocks.transparent import TransparentStack
-from headwise.config.base import SHORTHANDS, Config, Problems, list_problems
+from headwise.config.base import SHORTHANDS, Config, PositiveInt, Problems, list_problems
 from headwise.errors import UserError
 from headwise.models.config import MAX_DEPTH
 
@@ -40,21 +42,54 @@ def _refuse_number(layers: Any) -> Any:
 Layers = Annotated[tuple[tuple[AnyPart, ...], ...], BeforeValidator(_refuse_number)]
 
 
+PooledLayers = tuple[Annotated[int, Field(ge=2)], ...]  # numbers of layers, from 1; the first layer cannot pool
+
+
+class LayerOverride(Config):
+    """Another feed-forward part in some layers of a stack, in the place of their last part."""
+
+    layers: tuple[PositiveInt, ...] = Field(min_length=1)  # numbers of the layers, from 1
+    feedforward: AnyPart
+
+
 class StackConfig(Config):
     """`depth` layers. `layers` is a pattern of parts that repeats; by default that of the model."""
 
     depth: int = Field(6, ge=1, le=MAX_DEPTH)
     layers: Layers = ()
+    overrides: tuple[LayerOverride, ...] = ()  # layers with another feed-forward part than the pattern's
     shared: bool = False  # one set of weights for every repetition of the pattern
     groups: int = Field(1, ge=1)  # of shared layers: groups of consecutive repetitions, each with its own weights
+    # Universal Transformer: `depth` steps of the pattern, with step embeddings, gates or adaptive computation time
+    recurrence: RecurrenceConfig | None = None
+    pooled_layers: PooledLayers = ()  # Funnel in the form of Narang et al.: layers that halve the length, from 2
+
+    VARIANTS: ClassVar = ("overrides", "recurrence", "pooled_layers")  # settings that other libraries do not have
 
     def count_layers(self, pattern_length: int) -> int:
         """Number of layers with weights of their own, of a pattern of `pattern_length` layers."""
+        if self.recurrence:
+            return 1 + max(self.list_layer_numbers(pattern_length))
         if self.groups > 1 and not self.shared:
             raise UserError("groups: only layers that share weights have groups; set shared = true")
         if self.groups > ceil(self.depth / pattern_length):
             raise UserError(f"groups: {self.groups} do not fit {self.depth} layers; use fewer groups")
         return self.groups * pattern_length if self.shared else self.depth
+
+    def list_layer_parts(self, pattern: tuple[Parts, ...]) -> list[Parts]:
+        """The parts of each layer with weights of its own: those of the pattern, with the overrides applied."""
+        layer_parts = [pattern[i % len(pattern)] for i in range(self.count_layers(len(pattern)))]
+        if self.recurrence and self.recurrence.own_weights:  # the pattern begins after the layers before
+            counts = (self.recurrence.before, self.recurrence.after)
+            before, after = ([pattern[i % len(pattern)] for i in range(count)] for count in counts)
+            layer_parts = [*before, *pattern, *after]
+        for override in self.overrides:
+            for number in override.layers:
+                if number > len(layer_parts):
+                    problem = f"overrides: there is no layer {number} among {len(layer_parts)}"
+                    raise UserError(f"{problem} with weights of their own; lower the number")
+                layer_parts[number - 1] = (*layer_parts[number - 1][:-1], override.feedforward)
+        return layer_parts
 
     def list_layer_numbers(self, pattern_length: int) -> list[int]:
         """The layer whose weights each place of the stack has, of a pattern of `pattern_length` layers.
@@ -64,6 +99,8 @@ class StackConfig(Config):
         >>> StackConfig(depth=6, shared=True).list_layer_numbers(2)
         [0, 1, 0, 1, 0, 1]
         """
+        if self.recurrence:
+            return self.recurrence.list_layer_numbers(self.depth, pattern_length)
         if not self.shared:
             return list(range(self.depth))
         # In floats, as transformers computes the groups of ALBERT, which differ from integers for 14 of 18 layers.
@@ -135,12 +172,16 @@ class OneStackFields(LayerFields):
 
     depth: int = Field(12, ge=1)
     layers: Layers = ()  # a pattern of parts that repeats; empty: the model's own
+    overrides: tuple[LayerOverride, ...] = ()  # layers with another feed-forward part than the pattern's
     shared: bool = False  # one set of weights for every repetition of the pattern
     groups: int = Field(1, ge=1)  # of shared layers: groups of consecutive repetitions, each with its own weights
+    # Universal Transformer: `depth` steps of the pattern, with step embeddings, gates or adaptive computation time
+    recurrence: RecurrenceConfig | None = None
+    pooled_layers: PooledLayers = ()  # Funnel in the form of Narang et al.: layers that halve the length, from 2
 
     @property
     def stack(self) -> StackConfig:
-        return StackConfig(depth=self.depth, layers=self.layers, shared=self.shared, groups=self.groups)
+        return StackConfig(**{key: getattr(self, key) for key in StackConfig.model_fields})
 
     def stacks(self) -> tuple[StackConfig, StackConfig]:
         return self.stack, self.stack
@@ -192,19 +233,34 @@ def build_stack(
     """Build a stack. `build_ctx` and `make_add(layer, depth)` replace those of the config."""
     build_ctx = build_ctx or build_context(config, causal, memory)
     pattern = stack.layers or config.pattern(memory)
-    layer_parts = [pattern[i % len(pattern)] for i in range(stack.count_layers(len(pattern)))]
+    check_variants(config, stack, build_ctx)
+    layer_parts = stack.list_layer_parts(pattern)
     wiring = config.wiring.build()
-    layers = [
-        wiring(
+
+    def build_wiring(parts: Parts, number: int) -> nn.Module:
+        return wiring(
             [part.build(build_ctx) for part in parts],
             lambda: config.norm.build(config.width),
             make_add(number, len(layer_parts)) if make_add else build_residual_add(config, number, len(layer_parts)),
         )
+
+    layers = [
+        PooledLayer(
+            build_wiring(parts[:1], number), build_wiring(parts[1:], number), SequencePool(separate_first=False)
+        )
+        if number + 1 in stack.pooled_layers
+        else build_wiring(parts, number)
         for number, parts in enumerate(layer_parts)
     ]
     if config.wiring.skips_first_norm:
-        layers[0].norms[0] = nn.Identity()
+        norms = layers[0].get_submodule("norms")
+        assert isinstance(norms, nn.ModuleList)
+        norms[0] = nn.Identity()
     final_norm = wiring.build_final_norm(lambda: config.norm.build(config.output_width))
+    if stack.recurrence:
+        return stack.recurrence.build(layers, final_norm, stack.depth, config.width)
+    if stack.pooled_layers:
+        return PooledStack(layers, final_norm, len(pattern))
     arguments = (layers, final_norm, stack.list_layer_numbers(len(pattern)))
     memory_layers = config.count_memory_layers()
     if memory and memory_layers:
@@ -214,6 +270,24 @@ def build_stack(
     built = Stack(*arguments, pattern_length=len(pattern))
     built.returns_layers = memory_layers > 0 and not causal
     return built
+
+
+def check_variants(config: LayerFields, stack: StackConfig, build_ctx: BuildContext) -> None:
+    """Refuse recurrence and pooled layers where they cannot be."""
+    if stack.recurrence and (stack.pooled_layers or stack.overrides or stack.groups > 1):
+        raise UserError("recurrence: steps share one layer; leave out groups, overrides and pooled_layers")
+    if stack.pooled_layers and stack.shared:
+        raise UserError("pooled_layers: shared layers would pool every time; leave shared out")
+    if beyond := [number for number in stack.pooled_layers if number > stack.depth]:
+        raise UserError(f"pooled_layers: there is no layer {beyond[0]} among {stack.depth}; lower the number")
+    if stack.pooled_layers and build_ctx.causal:
+        raise UserError("pooled_layers: would see the future in a decoder; pool in the encoder alone")
+    if config.count_memory_layers() and (stack.recurrence or stack.pooled_layers):
+        raise UserError("transparent_attention: reads a plain stack of layers; leave out recurrence and pooled_layers")
+    if stack.recurrence and config.wiring.kind == "reversible":
+        raise UserError("recurrence: steps cannot be added to reversible layers; use another wiring")
+    if (stack.recurrence or stack.pooled_layers) and config.wiring.kind == "admin":
+        raise UserError("wiring: 'admin' scales a plain stack of layers; use another wiring with recurrence or pooling")
 
 
 def build_context(config: LayerFields, causal: bool = False, memory: bool = False) -> BuildContext:

@@ -2,7 +2,7 @@
 
 Matrices are initialised with a tenth of T5's variance (section 2.4). The sizes `narang-` are those of Narang et al.
 2021, "Do Transformer Modifications Transfer Across Implementations and Applications?": LayerNorm, biases in the dense
-networks as in the experts, and experts in every fourth one.
+networks as in the experts, and experts in every fourth one: 4, 8 and 12 of each stack.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ class SwitchConfig(TwoStackFields, TextFields, ModelConfig):
     scale_embeddings: bool = False
     scale_outputs: bool = True  # by 1/sqrt(embedding width), as the tied table is initialised N(0, 1)
     experts: ExpertsConfig = ExpertsConfig()
-    expert_interval: int = Field(2, ge=1)  # one of so many layers has experts, the second of each group; 1: all
+    expert_interval: int = Field(2, ge=1)  # one of so many layers has experts; 1: all
+    expert_place: int = Field(2, ge=1)  # which layer of each such group has them, from 1; beyond the group: the last
 
     def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
         mixers = (self.mixer, *((self.cross_attention,) if memory else ()))
-        sparse = min(1, self.expert_interval - 1)
+        sparse = min(self.expert_place, self.expert_interval) - 1
         return tuple((*mixers, self.experts if i == sparse else self.feedforward) for i in range(self.expert_interval))
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
@@ -72,7 +73,14 @@ def make_size(size: str, count: int) -> dict[str, Any]:
     return {**T5_SIZES[size], "experts": {"count": count}}
 
 
-NARANG: dict[str, Any] = {**T5_SIZES["base"], "norm": "layer", "mlp_bias": True, "dropout": 0.0, "expert_interval": 4}
+NARANG: dict[str, Any] = {
+    **T5_SIZES["base"],
+    "norm": "layer",
+    "mlp_bias": True,
+    "dropout": 0.0,
+    "expert_interval": 4,
+    "expert_place": 4,
+}
 SIZES: dict[str, dict[str, Any]] = {
     **{f"base-{count}": make_size("base", count) for count in (8, 16, 32, 64, 128, 256)},
     "large-128": make_size("large", 128),

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headwise.blocks.attention.branched import BranchWeights
 from headwise.blocks.experts import ExpertLoad, merge_loads, summarise_loads
 from headwise.blocks.record import collect
 from headwise.blocks.stream import LayerPath
@@ -44,6 +45,12 @@ class Learner:
         self.optimizer = config.optimizer.build(model, lr_scales)
         self.state = task.init_state(model)
         self.carried_before = self.state.carried  # before the current step, in case it is aborted
+        self.frozen_late = [
+            (weight, module.freeze_at)
+            for module in model.modules()
+            if isinstance(module, BranchWeights)
+            for weight in module.parameters()
+        ]
         self.ema = Ema(model, config.ema)
         self.rate = 0.0
         if config.compile:
@@ -70,6 +77,9 @@ class Learner:
             if layer_loads := recorded.values.get("load"):  # of a model with experts
                 loads = merge_loads(loads, layer_loads)
             tokens += batch.tokens
+        for weight, freeze_at in self.frozen_late:
+            if progress >= freeze_at:
+                weight.grad = None  # without a gradient an optimiser changes neither the weight nor its own state
         self.rate = self.schedule(step, progress)
         norm = optim.clip_and_step(self.optimizer, sums[2], self.rate, self.clip)
         self.ema.update(step)

@@ -128,7 +128,9 @@ def group_parameters(
 ) -> list[dict[str, Any]]:
     """Parameter groups by weight decay (matrices only; embeddings with `decay_embeddings`) and learning-rate scale."""
     embeddings = {
-        id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding) and not decay_embeddings
+        id(module.weight)
+        for module in model.modules()
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and not decay_embeddings
     }
     trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     decayed = {name for name, weight in trained.items() if weight.ndim >= 2 and id(weight) not in embeddings}

@@ -341,8 +341,12 @@ class Attention(Part):
         inputs = ctx.record.edit_inputs(ctx.path, inputs)
         ctx.record.observe(ctx.path, inputs)
         heads = ctx.record.edit_heads(ctx.path, self.kernel(inputs))
-        x = heads.transpose(1, 2).flatten(2)  # (B, H, T, D) -> (B, T, H, D) -> (B, T, HD)
-        return self.out(x.reshape(len(stream.x), -1, x.shape[-1]))  # beams are rows again: (B, K*T, HD) -> (B*K, T, C)
+        x = self.project_heads(heads)  # (B, H, T, D) -> (B, T, C)
+        return x.reshape(len(stream.x), -1, x.shape[-1])  # beams are rows again: (B, K*T, C) -> (B*K, T, C)
+
+    def project_heads(self, heads: Tensor) -> Tensor:
+        """The output projection: (B, H, T, D) -> (B, T, C)."""
+        return self.out(heads.transpose(1, 2).flatten(2))  # (B, H, T, D) -> (B, T, H, D) -> (B, T, HD)
 
     def _queries_are_independent(self) -> bool:
         """Whether queries may be left out: where score mods are padding masks and rotary positions alone."""
@@ -429,8 +433,8 @@ class AttentionConfig(PartConfig):
         # Last, so that models whose score reads queries and keys draw their weights in the same order as ever.
         if (reads := find_operands_read(score, score_mods)) < QUERIES_AND_KEYS:
             qkv = self._build_selected_projections(build_ctx, heads, head_width, reads)
-        return Attention(
-            build_ctx.width,
+        return self.build_attention(
+            build_ctx,
             heads,
             qkv=qkv,
             head_width=head_width,
@@ -440,6 +444,10 @@ class AttentionConfig(PartConfig):
             dropout=build_ctx.attention_dropout,
             bias=output_bias,
         )
+
+    def build_attention(self, build_ctx: BuildContext, heads: int, **settings: Any) -> Attention:
+        """The attention of these parts."""
+        return Attention(build_ctx.width, heads, **settings)
 
     def _build_pooled_projection(self, build_ctx: BuildContext, heads: int, head_width: int) -> QKVProjection:
         from headwise.blocks.attention.projections import PooledProjection  # which subclasses CrossProjection

@@ -34,7 +34,7 @@ from headwise.blocks.mixers.patterns import (
 )
 from headwise.blocks.mixers.qkv_mixer import QKVMixer, QKVMixerConfig
 from headwise.blocks.part import BuildContext
-from headwise.blocks.stack import Stack
+from headwise.blocks.stack import Stack, require_plain
 from headwise.blocks.stream import Context, Properties, Stream
 
 
@@ -230,6 +230,7 @@ class GlobalTokenStack(Stack):
     """A stack with learned global tokens before every text (BigBird-ETC's), which its outputs leave out."""
 
     def __init__(self, stack: Stack, tokens: nn.Embedding):
+        require_plain(stack, "extra")
         super().__init__(list(stack.layers), stack.final, stack.layer_numbers)
         self.tokens = tokens
 

@@ -42,7 +42,7 @@ from headwise.models.assemble import TextFields
 from headwise.models.generative import GenerativeModel
 from headwise.models.image_fields import ImageFields
 from headwise.models.language_model import LanguageModel
-from headwise.models.layers import LayerFields
+from headwise.models.layers import LayerFields, StackConfig
 from headwise.models.masked_lm import MaskedLanguageModel
 from headwise.models.transformer import TransformerConfig
 from headwise.tasks.mask_filling import MASK
@@ -59,7 +59,7 @@ IGNORED_SETTINGS = {
     "kind", "dropout", "attention_dropout", "hidden_dropout", "drop_path", "embeddings", "output_bias", "suppress_ids",
     "pool", "next_sentence_head", "class_heads", "frozen", "backbone_lr_scale", "tie", "upsample",
 }  # fmt: skip
-STACK_SETTINGS = {"depth", "layers", "shared", "groups", "encoder", "decoder"}
+STACK_SETTINGS = {"depth", "layers", "shared", "groups", "encoder", "decoder", *StackConfig.VARIANTS}
 SIDES = ("encoder", "decoder")
 NO_ARCHITECTURE = "model.kind: {library} has no '{kind}' to {task}; train another kind if it must load it"
 Layout = Literal["auto", "timm"]
@@ -327,9 +327,11 @@ def resolve_settings(config: Any, task: str) -> dict[str, Any]:
         for stack, memory in zip(config.stacks(), (False, task == "transduce"), strict=True)
     ]
     settings["layers"] = [[pattern[i % len(pattern)] for i in range(depth)] for depth, pattern in patterns]
+    settings |= {key: [getattr(stack, key) for stack in config.stacks()] for key in StackConfig.VARIANTS}
     if any(stack.layers for stack in config.stacks()):  # which then say everything
         settings.pop("mixer")
         settings.pop("expert_interval", None)
+        settings.pop("expert_place", None)
     return settings
 
 
