@@ -7,7 +7,7 @@ from headwise.compare.cell import build_cells
 from headwise.compare.config import ComparisonConfig
 from headwise.compare.narang import FILE, SMALL, STEPS, render_table
 from headwise.compare.run import compare
-from headwise.models.narang import list_rows
+from headwise.models.narang import ROWS
 from headwise.runs import Run
 
 
@@ -18,7 +18,7 @@ def test_the_file_is_written_from_the_rows() -> None:
 
 def test_every_row_that_can_be_built_is_an_arm() -> None:
     table = ComparisonConfig.read("narang")
-    assert [arm.name for arm in table.arm] == [row.name for row in list_rows()]
+    assert [arm.name for arm in table.arm] == [row.name for row in ROWS]
     cells = list(build_cells(table, Path("runs")))
     assert len(cells) == 3 * len(table.arm)
     assert {cell.experiment.train.steps for cell in cells} == {STEPS}
@@ -26,7 +26,7 @@ def test_every_row_that_can_be_built_is_an_arm() -> None:
     kinds = {cell.arm: cell.experiment.train.optimizer.kind for cell in cells}
     adam = {name for name, kind in kinds.items() if kind == "adam"}
     assert adam == {"Rezero", "Rezero + LayerNorm", "Rezero + RMS Norm", "Fixup"}
-    for row, cell in zip(list_rows(), cells, strict=False):  # the model is that of the row at the small size
+    for row, cell in zip(ROWS, cells, strict=False):  # the model is that of the row at the small size
         assert cell.experiment.model == type(cell.experiment.model).model_validate(row.configure(SMALL))
 
 

@@ -31,6 +31,7 @@ class Sizes:
     hidden: int = 3072
     depth: int = 12  # of the encoder, and of the decoder
     vocab: int = 32_128
+    sentinels: int = 128  # tokens of the vocabulary that stand for spans, the last ones
     length: int = 512  # tokens of a source
 
     @property
@@ -70,7 +71,7 @@ class Row:
     """One row of the table: a change of the base model's settings."""
 
     name: str  # as in the paper
-    change: Change | None  # None: a part of it is not written yet
+    change: Change
     adam: bool = False  # trained with Adam; the others with Adafactor
 
     @property
@@ -90,10 +91,6 @@ class Row:
 
     def configure(self, sizes: Sizes) -> Settings:
         """The keys of `[model]`, without `kind`."""
-        if self.change is None:
-            raise UserError(
-                f"narang: '{self.name}' cannot be built yet, as a part of it is missing; choose another row"
-            )
         return {**sizes.settings, **self.change(sizes)}
 
 
@@ -168,6 +165,121 @@ def rewire(wiring: Mapping[str, Any], **settings: Any) -> Change:
     )
 
 
+ATTENTION: Settings = {"kind": "attention", "score": "dot"}
+CROSS_ATTENTION: Settings = {**ATTENTION, "attend_to": "memory"}
+
+
+def cluster(sizes: Sizes, sentinels: bool) -> Settings:
+    """Clusters of the vocabulary by frequency: 2500, 6000 and 23,500 tokens of 32,000, in the width, a third and a
+    twelfth of it; with `sentinels`, which are as frequent as the first, in a cluster of their own."""
+    words = sizes.vocab - sizes.sentinels
+    cutoffs = [round(words * 2500 / 32_000), round(words * 8500 / 32_000)]
+    widths = [sizes.width, sizes.scale("width", Fraction(1, 3)), sizes.scale("width", Fraction(1, 12))]
+    if sentinels:
+        cutoffs, widths = [*cutoffs, words], [*widths, sizes.width]
+    return {"kind": "adaptive", "cutoffs": cutoffs, "widths": widths}
+
+
+def adapt_input(sizes: Sizes) -> Settings:
+    """Adaptive input embeddings, to which the softmax is tied."""
+    return {"token_embedding": cluster(sizes, sentinels=False)}
+
+
+def adapt_softmax(sizes: Sizes) -> Settings:
+    """An adaptive softmax, tied to adaptive input embeddings."""
+    clusters = cluster(sizes, sentinels=True)
+    return {"token_embedding": clusters, "output_layer": clusters}
+
+
+def adapt_softmax_without_projection(sizes: Sizes) -> Settings:
+    """An adaptive softmax whose clusters have the model's width, tied to an ordinary table."""
+    cutoffs = cluster(sizes, sentinels=True)["cutoffs"]
+    return {"output_layer": {"kind": "adaptive", "cutoffs": cutoffs, "div_value": 1}}
+
+
+def convolve(kind: str, ratio: Fraction = Fraction(1)) -> Change:
+    """Convolution in the place of self-attention, with a kernel of 9 tokens for each channel, as in the released code;
+    and so many times the hidden channels."""
+    mixer = {"kind": kind, "kernel": 9, "per_channel": True, "pointwise": True}
+    return lambda sizes: {"mixer": mixer, "hidden": sizes.scale("hidden", ratio)}
+
+
+def evolve(sizes: Sizes) -> Settings:
+    """Blocks of the Evolved Transformer, each for two layers."""
+    depth = sizes.scale("depth", Fraction(1, 2))
+    wide = {**ATTENTION, "heads": 2 * sizes.heads}
+    encoder = ["glu", "conv_branches", ATTENTION, "mlp"]
+    first = {"kind": "sum", "parts": [wide, CROSS_ATTENTION]}
+    decoder = [first, "conv_branches", ATTENTION, CROSS_ATTENTION, {"kind": "mlp", "activation": "swish"}]
+    return {"encoder": {"depth": depth, "layers": [encoder]}, "decoder": {"depth": depth, "layers": [decoder]}}
+
+
+def synthesize(kind: str, plus: bool = False, alpha: bool = False, **settings: Any) -> Change:
+    """Scores of a Synthesizer in self-attention; with `plus`, added to those of queries and keys; with `alpha`, in
+    proportions that are learned."""
+
+    def change(sizes: Sizes) -> Settings:
+        score: Settings = {"kind": kind, "max_length": sizes.length, **settings}
+        if plus:
+            score = {"kind": "mixture", "scores": ["dot", score], "gated": alpha}
+        return {"mixer": {"kind": "attention", "score": score}}
+
+    return change
+
+
+def recur(sizes: Sizes) -> Settings:
+    """Universal Transformer: twice as many steps of one layer with gates, and two of it before and after them. The
+    softmax has a table of its own."""
+    recurrence = {"before": 2, "after": 2, "own_weights": False, "steps": "learned", "positions": False}
+    stack = {"depth": sizes.scale("depth", Fraction(2)), "recurrence": recurrence}
+    return {"wiring": "gru", "tie": "inputs", "encoder": stack, "decoder": dict(stack)}
+
+
+def add_experts(top_k: int, ratio: Fraction, capacity_factor: float) -> Change:
+    """32 experts in every fourth layer of twelve, with so many times the hidden channels."""
+
+    def change(sizes: Sizes) -> Settings:
+        interval = sizes.scale("depth", Fraction(1, 3))
+        experts = {
+            "kind": "experts",
+            "count": 32,
+            "top_k": top_k,
+            "hidden": sizes.scale("hidden", ratio),
+            "capacity_factor": capacity_factor,
+            "eval_capacity_factor": capacity_factor,
+        }
+        override = {"layers": [interval, 2 * interval, 3 * interval], "feedforward": experts}
+        return {"encoder": {"overrides": [override]}, "decoder": {"overrides": [override]}}
+
+    return change
+
+
+def funnel(sizes: Sizes) -> Settings:
+    """Three blocks of layers in the encoder, of which the second and third begin with pooling."""
+    block = sizes.scale("depth", Fraction(1, 3))
+    return {"encoder": {"pooled_layers": [block + 1, 2 * block + 1]}}
+
+
+def weigh(sizes: Sizes) -> Settings:
+    """Branched attention, in which each head has the feed-forward network that all share."""
+    branched, cross = ({**part, "kind": "branched"} for part in (ATTENTION, CROSS_ATTENTION))
+    return {"encoder": {"layers": [[branched]]}, "decoder": {"layers": [[branched, cross]]}}
+
+
+def remember(sizes: Sizes) -> Settings:
+    """A product-key memory as the feed-forward network of the last decoder layer but one: 512 sub-keys of each half at
+    the published size, in proportion to the hidden channels."""
+    memory = {
+        "kind": "product_keys",
+        "sub_keys": sizes.scale("hidden", Fraction(1, 6)),
+        "heads": 8,
+        "nearest": 32,
+        "key_width": sizes.scale("width", Fraction(1, 6)),
+        "query_norm": "layer",
+    }
+    return {"decoder": {"overrides": [{"layers": [sizes.depth - 1], "feedforward": memory}]}}
+
+
 ROWS: tuple[Row, ...] = (
     Row("Vanilla Transformer", keep),
     Row("GeLU", fix(activation="gelu_tanh")),
@@ -200,34 +312,28 @@ ROWS: tuple[Row, ...] = (
     Row("Tied encoder/decoder input embeddings", fix(tie="inputs")),
     Row("Tied decoder input and output embeddings", fix(tie="target")),
     Row("Untied embeddings", fix(tie="none")),
-    # A row whose parts are not written yet has no settings; tests/models/test_narang.py lists these.
-    Row("Adaptive input embeddings", None),
-    Row("Adaptive softmax", None),
-    Row("Adaptive softmax without projection", None),
-    Row("Mixture of softmaxes", None),
-    Row("Transparent attention", None),
-    Row("Dynamic convolution", None),
-    Row("Lightweight convolution", None),
-    Row("Evolved Transformer", None),
-    Row("Synthesizer (dense)", None),
-    Row("Synthesizer (dense plus)", None),
-    Row("Synthesizer (dense plus alpha)", None),
-    Row("Synthesizer (factorized)", None),
-    Row("Synthesizer (random)", None),
-    Row("Synthesizer (random plus)", None),
-    Row("Synthesizer (random plus alpha)", None),
-    Row("Universal Transformer", None),
-    Row("Mixture of experts", None),
-    Row("Switch Transformer", None),
-    Row("Funnel Transformer", None),
-    Row("Weighted Transformer", None),
-    Row("Product key memory", None),
+    Row("Adaptive input embeddings", adapt_input),
+    Row("Adaptive softmax", adapt_softmax),
+    Row("Adaptive softmax without projection", adapt_softmax_without_projection),
+    Row("Mixture of softmaxes", fix(output_layer="mixture")),
+    Row("Transparent attention", fix(transparent_attention=True)),
+    Row("Dynamic convolution", convolve("dynamic_conv", Fraction(1, 6))),
+    Row("Lightweight convolution", convolve("lightweight_conv")),
+    Row("Evolved Transformer", evolve),
+    Row("Synthesizer (dense)", synthesize("dense")),
+    Row("Synthesizer (dense plus)", synthesize("dense", plus=True)),
+    Row("Synthesizer (dense plus alpha)", synthesize("dense", plus=True, alpha=True)),
+    Row("Synthesizer (factorized)", synthesize("factorised", rank=16)),
+    Row("Synthesizer (random)", synthesize("random")),
+    Row("Synthesizer (random plus)", synthesize("random", plus=True)),
+    Row("Synthesizer (random plus alpha)", synthesize("random", plus=True, alpha=True)),
+    Row("Universal Transformer", recur),
+    Row("Mixture of experts", add_experts(2, Fraction(1, 2), 2.0)),
+    Row("Switch Transformer", add_experts(1, Fraction(1), 1.2)),
+    Row("Funnel Transformer", funnel),
+    Row("Weighted Transformer", weigh),
+    Row("Product key memory", remember),
 )
-
-
-def list_rows() -> list[Row]:
-    """The rows that can be built, in the order of the paper."""
-    return [row for row in ROWS if row.change is not None]
 
 
 def find_row(name: str) -> Row:

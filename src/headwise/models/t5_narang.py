@@ -27,7 +27,7 @@ from headwise.models.config import ModelConfig, Tie
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_t5
 from headwise.models.layers import TwoStackFields, build_stack
-from headwise.models.narang import ROWS, Sizes, list_rows
+from headwise.models.narang import ROWS, Sizes
 from headwise.models.t5 import SIZES as T5_SIZES
 from headwise.models.t5 import scale_outputs
 
@@ -78,7 +78,7 @@ def init_small_tables(model: nn.Module) -> None:
 SIZES: dict[str, dict[str, Any]] = {
     "base": ROWS[0].configure(Sizes()),
     "tiny": T5_SIZES["tiny"],
-    **{row.slug: row.configure(Sizes()) for row in list_rows()[1:]},
+    **{row.slug: row.configure(Sizes()) for row in ROWS[1:]},
 }
 
 ENTRY = Entry(
@@ -89,7 +89,7 @@ ENTRY = Entry(
     config=T5NarangConfig,
     sizes=SIZES,
     vocab=Sizes().vocab,
-    published={"base": ROWS[0].figures.parameters, **{row.slug: row.figures.parameters for row in list_rows()[1:]}},
+    published={"base": ROWS[0].figures.parameters, **{row.slug: row.figures.parameters for row in ROWS[1:]}},
     checks=(
         Check(
             "transformers.T5ForConditionalGeneration with nn.LayerNorm and biases",
