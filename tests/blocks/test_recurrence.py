@@ -110,7 +110,7 @@ def run_loop(stack: RecurrentStack, x: Tensor, threshold: float) -> tuple[Tensor
 @pytest.mark.parametrize("threshold", [0.3, 0.7, 0.9, 0.9999])
 @torch.no_grad()
 def test_halting_is_the_loop_of_the_paper(threshold: float) -> None:
-    stack, x = build_stack(act=True, threshold=threshold, ponder_loss=0.5), draw(1, 6, WIDTH)
+    stack, x = build_stack(kind="act", threshold=threshold, ponder_loss=0.5), draw(1, 6, WIDTH)
     assert stack.halting is not None
     stack.halting.bias.fill_(-0.5)
     outputs, steps, remainders = run_loop(stack, x, threshold)
@@ -125,7 +125,7 @@ def test_halting_is_the_loop_of_the_paper(threshold: float) -> None:
 
 @torch.no_grad()
 def test_the_ponder_cost_counts_real_tokens_of_training_alone() -> None:
-    stack, x = build_stack(act=True, threshold=0.7), draw(2, 6, WIDTH)
+    stack, x = build_stack(kind="act", threshold=0.7), draw(2, 6, WIDTH)
     keep = torch.arange(6) < torch.tensor([[6], [3]])
     costs = []
     for rows in (Stream.of(x[:1]), Stream.of(x[1:, :3]), Stream.of(x, keep)):
@@ -139,7 +139,7 @@ def test_the_ponder_cost_counts_real_tokens_of_training_alone() -> None:
 
 
 def test_the_ponder_cost_teaches_the_halting_unit() -> None:
-    stack = build_stack(act=True, threshold=0.9)
+    stack = build_stack(kind="act", threshold=0.9)
     assert stack.halting is not None
     with collect("aux") as side:
         stack.train()(Stream.of(draw(2, 5, WIDTH)), Context())
@@ -149,7 +149,7 @@ def test_the_ponder_cost_teaches_the_halting_unit() -> None:
 
 @torch.no_grad()
 def test_steps_end_when_all_tokens_have_halted_and_change_no_output() -> None:
-    stack, x, calls = build_stack(act=True, threshold=0.5), Stream.of(draw(2, 5, WIDTH)), []
+    stack, x, calls = build_stack(kind="act", threshold=0.5), Stream.of(draw(2, 5, WIDTH)), []
     assert stack.halting is not None
     stack.halting.bias.fill_(9.0)  # every token halts in the first step
     stack.layers[0].register_forward_hook(lambda *_: calls.append(1))
@@ -164,8 +164,8 @@ def test_steps_end_when_all_tokens_have_halted_and_change_no_output() -> None:
     ("task", "recurrence"),
     [
         ("language-model", {"before": 1, "after": 1}),
-        ("language-model", {"act": True, "threshold": 0.7, "steps": "learned"}),
-        ("transduce", {"act": True, "threshold": 0.4, "after": 1, "positions": False}),
+        ("language-model", {"kind": "act", "threshold": 0.7, "steps": "learned"}),
+        ("transduce", {"kind": "act", "threshold": 0.4, "after": 1, "positions": False}),
     ],
     ids=str,
 )
@@ -222,7 +222,7 @@ def test_the_size_of_narang() -> None:
     assert count_parameters(model) == pytest.approx(84e6, rel=0.01)
 
 
-@pytest.mark.parametrize("recurrence", [{}, {"act": True, "after": 1, "own_weights": False}], ids=str)
+@pytest.mark.parametrize("recurrence", [{}, {"kind": "act", "after": 1, "own_weights": False}], ids=str)
 def test_flops_are_those_of_all_steps(recurrence: dict[str, Any]) -> None:
     settings: dict[str, Any] = {"vocab": 9, "task": "masked", "device": "meta"}
     none, one, six = (

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from headwise.blocks.experts import is_readable
@@ -189,14 +189,25 @@ class RecurrentStack(Stack):
 class RecurrenceConfig(Config):
     """Universal Transformer: `depth` steps of one layer, and layers before and after them."""
 
+    # act: adaptive computation time: tokens halt by themselves, after `depth` steps at the latest; none: no recurrence
+    kind: Literal["fixed", "act", "none"] = "fixed"
     before: int = Field(0, ge=0)  # layers before the steps
     after: int = Field(0, ge=0)  # layers after the steps
     own_weights: bool = True  # layers before and after have weights of their own; false: those of the steps
     steps: StepKind = "sinusoid"  # embedding of the step
     positions: bool = True  # sinusoids of positions are added at every step
-    act: bool = False  # adaptive computation time: tokens halt by themselves, after `depth` steps at the latest
     threshold: float = Field(0.99, gt=0, lt=1)  # sum of halting probabilities above which a token halts
     ponder_loss: float = Field(0.01, ge=0)  # weight of the ponder cost, the mean number of steps and the remainders
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_kind(cls, data: Any) -> Any:
+        return {"kind": data} if isinstance(data, str) else data
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the stack is recurrent."""
+        return self.kind != "none"
 
     def list_layer_numbers(self, steps: int, pattern_length: int) -> list[int]:
         """The layer whose weights each place of the stack has.
@@ -225,5 +236,5 @@ class RecurrenceConfig(Config):
             before=self.before,
             steps=steps,
             embedding=StepEmbedding(steps, width, self.steps, self.positions),
-            halting=Halting(width, self.threshold, self.ponder_loss) if self.act else None,
+            halting=Halting(width, self.threshold, self.ponder_loss) if self.kind == "act" else None,
         )

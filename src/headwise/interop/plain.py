@@ -40,7 +40,8 @@ class PlainStack:
 def read_plain_stack(config: TransformerConfig, name: Side) -> PlainStack:
     """The sizes of a plain stack; any other stack is refused with the key that differs."""
     stack, plain_parts = getattr(config, name), PARTS[name]
-    if special := [key for key in stack.VARIANTS if getattr(stack, key)]:
+    plain = type(stack)()
+    if special := [key for key in stack.VARIANTS if getattr(stack, key) != getattr(plain, key)]:
         raise UserError(f"{name}.{special[0]}: cannot be exported; train without it")
     pattern: tuple[tuple[Any, ...], ...] = stack.layers or config.pattern(name == "decoder")
     parts = pattern[0]

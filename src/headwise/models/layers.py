@@ -61,14 +61,14 @@ class StackConfig(Config):
     shared: bool = False  # one set of weights for every repetition of the pattern
     groups: int = Field(1, ge=1)  # of shared layers: groups of consecutive repetitions, each with its own weights
     # Universal Transformer: `depth` steps of the pattern, with step embeddings, gates or adaptive computation time
-    recurrence: RecurrenceConfig | None = None
+    recurrence: RecurrenceConfig = RecurrenceConfig(kind="none")
     pooled_layers: PooledLayers = ()  # Funnel in the form of Narang et al.: layers that halve the length, from 2
 
     VARIANTS: ClassVar = ("overrides", "recurrence", "pooled_layers")  # settings that other libraries do not have
 
     def count_layers(self, pattern_length: int) -> int:
         """Number of layers with weights of their own, of a pattern of `pattern_length` layers."""
-        if self.recurrence:
+        if self.recurrence.enabled:
             return 1 + max(self.list_layer_numbers(pattern_length))
         if self.groups > 1 and not self.shared:
             raise UserError("groups: only layers that share weights have groups; set shared = true")
@@ -79,7 +79,7 @@ class StackConfig(Config):
     def list_layer_parts(self, pattern: tuple[Parts, ...]) -> list[Parts]:
         """The parts of each layer with weights of its own: those of the pattern, with the overrides applied."""
         layer_parts = [pattern[i % len(pattern)] for i in range(self.count_layers(len(pattern)))]
-        if self.recurrence and self.recurrence.own_weights:  # the pattern begins after the layers before
+        if self.recurrence.enabled and self.recurrence.own_weights:  # the pattern begins after the layers before
             counts = (self.recurrence.before, self.recurrence.after)
             before, after = ([pattern[i % len(pattern)] for i in range(count)] for count in counts)
             layer_parts = [*before, *pattern, *after]
@@ -99,7 +99,7 @@ class StackConfig(Config):
         >>> StackConfig(depth=6, shared=True).list_layer_numbers(2)
         [0, 1, 0, 1, 0, 1]
         """
-        if self.recurrence:
+        if self.recurrence.enabled:
             return self.recurrence.list_layer_numbers(self.depth, pattern_length)
         if not self.shared:
             return list(range(self.depth))
@@ -176,7 +176,7 @@ class OneStackFields(LayerFields):
     shared: bool = False  # one set of weights for every repetition of the pattern
     groups: int = Field(1, ge=1)  # of shared layers: groups of consecutive repetitions, each with its own weights
     # Universal Transformer: `depth` steps of the pattern, with step embeddings, gates or adaptive computation time
-    recurrence: RecurrenceConfig | None = None
+    recurrence: RecurrenceConfig = RecurrenceConfig(kind="none")
     pooled_layers: PooledLayers = ()  # Funnel in the form of Narang et al.: layers that halve the length, from 2
 
     @property
@@ -257,7 +257,7 @@ def build_stack(
         assert isinstance(norms, nn.ModuleList)
         norms[0] = nn.Identity()
     final_norm = wiring.build_final_norm(lambda: config.norm.build(config.output_width))
-    if stack.recurrence:
+    if stack.recurrence.enabled:
         return stack.recurrence.build(layers, final_norm, stack.depth, config.width)
     if stack.pooled_layers:
         return PooledStack(layers, final_norm, len(pattern))
@@ -274,7 +274,7 @@ def build_stack(
 
 def check_variants(config: LayerFields, stack: StackConfig, build_ctx: BuildContext) -> None:
     """Refuse recurrence and pooled layers where they cannot be."""
-    if stack.recurrence and (stack.pooled_layers or stack.overrides or stack.groups > 1):
+    if stack.recurrence.enabled and (stack.pooled_layers or stack.overrides or stack.groups > 1):
         raise UserError("recurrence: steps share one layer; leave out groups, overrides and pooled_layers")
     if stack.pooled_layers and stack.shared:
         raise UserError("pooled_layers: shared layers would pool every time; leave shared out")
@@ -282,11 +282,11 @@ def check_variants(config: LayerFields, stack: StackConfig, build_ctx: BuildCont
         raise UserError(f"pooled_layers: there is no layer {beyond[0]} among {stack.depth}; lower the number")
     if stack.pooled_layers and build_ctx.causal:
         raise UserError("pooled_layers: would see the future in a decoder; pool in the encoder alone")
-    if config.count_memory_layers() and (stack.recurrence or stack.pooled_layers):
+    if config.count_memory_layers() and (stack.recurrence.enabled or stack.pooled_layers):
         raise UserError("transparent_attention: reads a plain stack of layers; leave out recurrence and pooled_layers")
-    if stack.recurrence and config.wiring.kind == "reversible":
+    if stack.recurrence.enabled and config.wiring.kind == "reversible":
         raise UserError("recurrence: steps cannot be added to reversible layers; use another wiring")
-    if (stack.recurrence or stack.pooled_layers) and config.wiring.kind == "admin":
+    if (stack.recurrence.enabled or stack.pooled_layers) and config.wiring.kind == "admin":
         raise UserError("wiring: 'admin' scales a plain stack of layers; use another wiring with recurrence or pooling")
 
 

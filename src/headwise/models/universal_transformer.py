@@ -1,7 +1,7 @@
 """Universal Transformer (Dehghani et al. 2019): an encoder and a decoder of one layer each, applied several times.
 
 Before every step sinusoids of the positions and of the step are added to the state, and nothing to the embeddings. With
-`recurrence = {act = true}` each token has its own number of steps, by adaptive computation time. Layers are post-norm,
+`recurrence = "act"` each token has its own number of steps, by adaptive computation time. Layers are post-norm,
 with the feed-forward network as the transition function.
 
 Sizes are those of the released code (tensor2tensor): `base` has the width with which one shared layer has as many
@@ -36,7 +36,7 @@ class UniversalTransformerConfig(TwoStackFields, TextFields, ModelConfig):
 
     def stacks(self) -> tuple[StackConfig, StackConfig]:
         encoder, decoder = (
-            stack if stack.recurrence else stack.replace(recurrence=self.recurrence)
+            stack if stack.recurrence.enabled else stack.replace(recurrence=self.recurrence)
             for stack in (self.encoder, self.decoder)
         )
         return encoder, decoder
@@ -58,8 +58,8 @@ SIZES: dict[str, dict[str, Any]] = {
     "base": {**BASE, "depth": 6},
     "small": {"depth": 6},
     "big": {**BASE, "width": 2048, "hidden": 8192, "depth": 6},
-    "act-base": {**BASE, "depth": 12, "recurrence": {"act": True}},
-    "act-small": {"depth": 12, "recurrence": {"act": True}},
+    "act-base": {**BASE, "depth": 12, "recurrence": {"kind": "act"}},
+    "act-small": {"depth": 12, "recurrence": {"kind": "act"}},
     "tiny": {"width": 32, "heads": 4, "hidden": 64, "depth": 2},
 }
 
