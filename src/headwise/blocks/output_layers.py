@@ -107,7 +107,7 @@ class AdaptiveSoftmax(OutputLayer):
         """Weight and bias of each cluster's softmax; the first with an entry for each other cluster."""
         sizes = list(self.clusters.sizes)
         if isinstance(self.table, AdaptiveEmbedding):
-            weights = [table.weight for table in self.table.tables]
+            weights = self.table.weights
         else:
             weights = list(self.table.weight.split(sizes))
         weights[0] = torch.cat((weights[0], self.cluster_table.weight))

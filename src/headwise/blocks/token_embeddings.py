@@ -81,15 +81,20 @@ class AdaptiveEmbedding(nn.Module):
         return x
 
     @property
+    def weights(self) -> list[Tensor]:
+        """The table of each cluster, (V_c, W)."""
+        return [table.get_parameter("weight") for table in self.tables]
+
+    @property
     def weight(self) -> Tensor:
         """The vectors of all tokens, (V, C)."""
-        pairs = zip(self.projections, self.tables, strict=True)
-        return torch.cat([projection(table.weight) for projection, table in pairs])
+        pairs = zip(self.projections, self.weights, strict=True)
+        return torch.cat([projection(weight) for projection, weight in pairs])
 
     def compute_logits(self, x: Tensor) -> Tensor:
         """x weight^T, cluster by cluster, without the product of tables and projections: (B, T, C) -> (B, T, V)."""
-        pairs = zip(self.projections, self.tables, strict=True)
-        return torch.cat([F.linear(project_back(x, projection), table.weight) for projection, table in pairs], -1)
+        pairs = zip(self.projections, self.weights, strict=True)
+        return torch.cat([F.linear(project_back(x, projection), weight) for projection, weight in pairs], -1)
 
     def extra_repr(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}"

@@ -91,8 +91,9 @@ def screen_head(model: Model, min_weights: int = MIN_WEIGHTS) -> Model:
     if not isinstance(model, GenerativeModel) or torch.backends.quantized.engine == "none":
         return model
     head = model.decoder.head
-    plain = type(head) is VocabularyHead and isinstance(head.table, nn.Embedding)
-    if plain and head.table.weight.numel() >= min_weights:
+    if type(head) is not VocabularyHead or not isinstance(head.table, nn.Embedding):
+        return model
+    if head.table.weight.numel() >= min_weights:
         never = sorted({PAD, BOS, model.start_id} - {model.end_id})
         model.decoder.head = ScreenedHead(head, never)
     return model
