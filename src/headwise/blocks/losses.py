@@ -36,8 +36,8 @@ def compute_cross_entropy(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
 ) -> Loss:
-    """Cross-entropy loss with label smoothing of the logits x W^T + b against labels: x (B, T, C) and (B, T), or (N, C)
-    and (N,). Labels that are `pad` are ignored. `z_loss` is the weight of log(Z)^2."""
+    """Cross-entropy loss with label smoothing and z-loss of the logits x W^T + b against labels: x (B, T, C) and
+    (B, T), or (N, C) and (N,). Labels that are `pad` are ignored. `z_loss` is the weight of log(Z)^2."""
     x, labels = x.reshape(-1, x.shape[-1]), labels.reshape(-1)  # (B, T, C) -> (N, C), (B, T) -> (N,)
     tensors: list[Tensor | None] = [x, weight, bias]
     if not torch.is_grad_enabled():  # a Function does not see this, and would compute gradients in vain

@@ -100,7 +100,7 @@ def read_figures() -> Mapping[str, Figures]:
     text = resources.files("headwise.models").joinpath("narang2021.tsv").read_text("utf-8")
     figures = {}
     for line in csv.DictReader(text.splitlines(), delimiter="\t"):
-        values = {key: line[key] if kind == "str" else float(line[key]) for key, kind in list_columns()}
+        values: dict[str, Any] = {key: line[key] if kind == "str" else float(line[key]) for key, kind in list_columns()}
         figures[line["row"]] = Figures(**values)
     return figures
 
