@@ -23,6 +23,7 @@ from headwise.decode.int8_screen import prepare_for_cpu
 from headwise.models.cost import count_cost
 from headwise.testing import check_model, perturb_parameters
 from headwise.testing.generative import check_overfit, check_round_trip
+from headwise.testing.parts_file import judge_file
 
 VOCAB, START, END = 13, 1, 2
 CLUSTERS = {"kind": "adaptive", "cutoffs": [5, 8], "widths": [8, 4, 2]}
@@ -260,3 +261,38 @@ def test_a_cutoff_beyond_the_vocabulary_is_refused() -> None:
         build("adaptive", "softmax", vocab=7)
     with pytest.raises(UserError, match=r"^output_layer\.cutoffs: 8 is beyond the vocabulary of 7 tokens; choose"):
         build("table", "adaptive", vocab=7)
+
+
+OWN = """
+from typing import Literal
+
+import torch.nn.functional as F
+
+from headwise.blocks.heads import VocabularyHead
+from headwise.blocks.output_layers import OutputConfig
+from headwise.blocks.tables import OUTPUT_LAYERS
+
+
+class CappedHead(VocabularyHead):
+    def compute_log_probs(self, x):
+        return F.tanh(F.linear(x, self.table.weight, self.bias)).log_softmax(-1)
+
+    def forward(self, x):
+        return self.compute_log_probs(self.transform(x))
+
+
+@OUTPUT_LAYERS.add
+class CappedConfig(OutputConfig):
+    kind: Literal["capped"] = "capped"
+
+    def build(self, output_ctx):
+        return CappedHead(vocab=output_ctx.vocab, **output_ctx.settings)
+"""
+
+
+def test_an_output_layer_of_ones_own_is_checked(tmp_path: Path) -> None:
+    """One whose loss is not that of its logits fails."""
+    (tmp_path / "capped.py").write_text(OWN)
+    verdicts = [verdict for _, verdict in judge_file(tmp_path / "capped.py")]
+    assert {verdict.check for verdict in verdicts if not verdict.passed} == {"loss", "text loss"}
+    assert len(verdicts) > 10

@@ -86,6 +86,13 @@ def test_a_transformer_begins_with_the_vectors_of_its_words(file):
     assert [line.split(" begin")[0] for line in said] == ["2 of 3 words (67 %)", "1 of 2 words (50 %)"]
 
 
+def test_adaptive_embeddings_have_no_table_for_vectors(file):
+    words = Tokenisers(Words(["cat", "bird", "dog"]), Words(["cat", "bird", "dog"]))
+    model = headwise.build("transformer-tiny", vocab=7, token_embedding={"kind": "adaptive", "cutoffs": [4]})
+    with pytest.raises(UserError, match=r"^model\.embeddings: adaptive embeddings have no table for word vectors; use"):
+        initialise(model, words, Vectors.read(file), print)
+
+
 def test_one_table_for_both_sides_is_filled_once(file):
     words = Words(["cat", "dog"])
     model = headwise.build("transformer-tiny", vocab=6, task="language-model")

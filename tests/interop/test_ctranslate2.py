@@ -123,6 +123,8 @@ def test_separate_vocabularies(tmp_path: Path) -> None:
         ({"positions": {"kind": "rotary", "fraction": 0.5}}, "positions"),
         ({"positions": {"kind": "rotary", "scaling": {"kind": "linear", "factor": 2.0}}}, "positions"),
         ({"embedding_norm": True}, "embedding_norm"),
+        ({"output_layer": "mixture"}, "output_layer"),
+        ({"token_embedding": {"kind": "adaptive", "cutoffs": [5]}}, "token_embedding"),
         ({"activation": "selu"}, "activation"),
         ({"encoder": {"layers": [[{"score_mods": ["window"]}, {"kind": "mlp"}]]}}, "encoder.layers"),
         ({"encoder": {"layers": [[{"kind": "mlp"}, {"kind": "attention"}]]}}, "encoder.layers"),

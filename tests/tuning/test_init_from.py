@@ -173,3 +173,22 @@ def test_a_language_model_is_initialised_from_the_decoder_of_a_translator(tmp_pa
     new, _ = train_experiment(parse_experiment(tables), tmp_path / "runs")
     source, target = (Tokenisers.load(run.tokenizer) for run in (old, new))
     assert target.target.vocabulary == source.target.vocabulary != source.source.vocabulary
+
+
+def test_clusters_of_adaptive_embeddings_are_loaded_without_the_row_of_the_mask(tmp_path):
+    (tmp_path / "lines.txt").write_text("".join(f"x{n} y{n}\n" for n in range(20)))
+    (tmp_path / "tags.tsv").write_text("".join(f"x{n} y{n}\tA B\n" for n in range(20)))
+    train = {"steps": 1, "batch_size": 8, "threads": 1}
+    clusters = {"kind": "adaptive", "cutoffs": [10, 20], "widths": [32, 8, 4]}
+    model = {"kind": "bert-tiny", "token_embedding": clusters, "output_layer": clusters}
+    lines = {"train": str(tmp_path / "lines.txt"), "format": "lines", "cache": str(tmp_path / "cache")}
+    tables = {"name": "old", "task": "masked", "data": lines, "tokeniser": "words", "model": model, "train": train}
+    old, _ = train_experiment(parse_experiment(tables), tmp_path / "runs")
+    tags = {"train": str(tmp_path / "tags.tsv"), "cache": str(tmp_path / "cache")}
+    tables = {"name": "new", "task": "tag", "data": tags, "init_from": str(old.path), "train": train}
+    new, _ = train_experiment(parse_experiment(tables), tmp_path / "runs")
+    pretrained, begun = weights(old, 1), weights(new, 0)
+    for number in range(3):
+        name = f"encoder.embed.table.tables.{number}.weight"
+        assert torch.equal(begun[name], pretrained[name][: len(begun[name])])
+    assert len(pretrained[name]) == len(begun[name]) + 1
