@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias, cast
 
 import torch
 import torch.nn.functional as F
@@ -83,7 +83,8 @@ class AdaptiveEmbedding(nn.Module):
     @property
     def weights(self) -> list[Tensor]:
         """The table of each cluster, (V_c, W)."""
-        return [table.get_parameter("weight") for table in self.tables]
+        # as attributes: the check of gradients puts tensors in the place of parameters
+        return [cast(nn.Embedding, table).weight for table in self.tables]
 
     @property
     def weight(self) -> Tensor:
