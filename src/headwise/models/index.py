@@ -4,22 +4,20 @@ headwise.models.index`, after a model or a size was added or changed. It counts 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from headwise.blocks.stack import count_parameters
 from headwise.catalog import CATALOG, HOMES
-from headwise.models.build import build_entry
 from headwise.models.cost import summarise
-from headwise.models.summary import FILE, dump_summary
+from headwise.models.summary import FILE, Summary, dump_summary
 from headwise.utils.files import write
 
 
-def build_index() -> list[dict[str, Any]]:
-    """Index of all architectures, so that the catalogue is listed without building them; parameters are counted on the
-    meta device."""
+def build_index(parameters: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Index of all architectures, so that the catalogue is listed without building them; `parameters` has the count of
+    every size by its name, as "gpt2-small"."""
     return [
         {
             "name": entry.name,
@@ -32,7 +30,7 @@ def build_index() -> list[dict[str, Any]]:
             "sizes": {
                 size: {
                     "vocab": entry.get_vocab(size),
-                    "parameters": count_parameters(build_entry(entry, size, device="meta")),
+                    "parameters": parameters[f"{entry.name}-{size}"],
                     "published": entry.published.get(size, ""),
                 }
                 for size in entry.sizes
@@ -42,11 +40,9 @@ def build_index() -> list[dict[str, Any]]:
     ]
 
 
-def list_summaries() -> Iterator[str]:
-    """Every size of the catalogue, counted: the lines of the file that `headwise show` reads."""
-    for entry in (CATALOG[name] for name in HOMES):
-        for size in entry.sizes:
-            yield dump_summary(summarise(entry, size))
+def list_summaries() -> list[Summary]:
+    """Every size of the catalogue, counted on the meta device."""
+    return [summarise(CATALOG[name], size) for name in HOMES for size in CATALOG[name].sizes]
 
 
 INTRODUCTION = (
@@ -79,10 +75,11 @@ def render_page(index: Sequence[Mapping[str, Any]]) -> str:
 
 def main() -> None:
     """Write the index and the summaries into the package and, in a checkout, the page into its docs."""
-    index = build_index()
+    summaries = list_summaries()
+    index = build_index({summary.name: summary.cost.parameters if summary.cost else 0 for summary in summaries})
     path = Path(str(resources.files("headwise").joinpath("catalog.json")))
     print(write(path, (json.dumps(index, indent=1, ensure_ascii=False) + "\n").encode()))
-    print(write(path.with_name(FILE), "".join(f"{line}\n" for line in list_summaries())))
+    print(write(path.with_name(FILE), "".join(f"{dump_summary(summary)}\n" for summary in summaries)))
     if (docs := path.parents[2] / "docs").is_dir():
         print(write(docs / "catalogue.md", render_page(index)))
 
