@@ -43,7 +43,8 @@ test-cpus: install browser
 	  done; \
 	done
 
-# Every value of every key of every Hugging Face architecture, beside transformers: some 10 minutes.
+# Every value of every key of every Hugging Face architecture, and tied tables with other values, beside transformers:
+# some 10 minutes.
 test-weights: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m weights tests/parity
 
