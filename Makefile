@@ -25,8 +25,9 @@ lint: install
 types: install
 	$(BIN)/mypy
 
+# With bytecode files: without them the processes that tests start compile the package each time.
 unit: install browser
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 # The tests as other CPUs and other numbers of threads round, some 8 minutes each. ATEN_CPU_CAPABILITY,
 # ONEDNN_MAX_CPU_ISA and MKL_CBWR make torch and its libraries behave as on a machine without AVX, and with AVX2 alone.
@@ -42,7 +43,8 @@ test-cpus: install browser
 	  done; \
 	done
 
-# Every value of every key of every Hugging Face architecture, beside transformers: some 10 minutes.
+# Every value of every key of every Hugging Face architecture, and tied tables with other values, beside transformers:
+# some 10 minutes.
 test-weights: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m weights tests/parity
 

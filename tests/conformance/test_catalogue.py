@@ -11,6 +11,7 @@ from headwise.catalog import CATALOG
 from headwise.testing import check_model, perturb_parameters, text_classifier
 from headwise.testing.generative import IgnoreSource, check_overfit, check_round_trip
 from headwise.testing.model import list_checks
+from headwise.testing.overfit import overfit_batch
 
 WRITING, READING = ("transduce", "language-model"), ("tag", "classify", "masked")
 
@@ -54,13 +55,12 @@ def test_encoder_decoders_overfit_a_batch(name: str, task: str) -> None:
 def test_language_models_overfit_a_text(name: str, task: str) -> None:
     model = build_tiny(name, task, dropout=0.0)
     text = torch.tensor([[1, 4, 5, 6, 7, 8, 9, 10]])
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
-    for _ in range(80):
-        optimizer.zero_grad()
+
+    def compute_loss() -> torch.Tensor:
         loss = model(text[:, :-1], labels=text[:, 1:])
-        (loss.total / loss.count).backward()
-        optimizer.step()
-    model.eval()
+        return loss.total / loss.count
+
+    overfit_batch(model, compute_loss, steps=80, lr=0.01)
     state, tokens, written = model.start(text[:, :2]), text[:, 2], []
     for _ in range(5):
         logits, state = model.step(tokens, state)

@@ -14,6 +14,7 @@ from headwise.blocks.stream import Part, Properties
 from headwise.blocks.tables import PARTS
 from headwise.testing import check_model, check_part, perturb_parameters, text_classifier
 from headwise.testing.generative import IgnoreSource, check_round_trip
+from headwise.testing.overfit import overfit_batch
 
 # Settings under which a mixer has something to approximate or to cut at the few tokens of these checks.
 MIXERS: dict[str, dict[str, Any]] = {
@@ -176,12 +177,7 @@ def test_among_the_patches_of_an_image(row: str) -> None:
     model = headwise.build("vit-tiny", outputs=4, **settings)
     images = torch.randn(8, 1, 12, 12, generator=torch.Generator().manual_seed(3))
     labels = torch.arange(8) % 4
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
-    for _ in range(100):
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(images), labels).backward()
-        optimizer.step()
-    model.eval()
+    overfit_batch(model, lambda: torch.nn.functional.cross_entropy(model(images), labels), steps=100, lr=0.01)
     together = model(images)
     assert (together.argmax(-1) == labels).all()
     if get_properties(row).batch_independent and get_properties(row).exact:

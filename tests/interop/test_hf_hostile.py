@@ -1,6 +1,7 @@
 """Folders that ask for too much: each is refused in one sentence, within seconds, before anything is allocated."""
 
 import json
+import re
 import shutil
 import struct
 import time
@@ -141,6 +142,17 @@ def test_tensors_that_config_json_does_not_describe_are_named(folders: dict[str,
         refuse(folder, words)
     file.rename(folder / "pytorch_model.bin")
     refuse(folder, r"pytorch_model\.bin: is a pickle, .*save_pretrained")
+
+
+def test_parts_of_one_tensor_of_other_shapes_are_named(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = copy_folder(folders, "vit", tmp_path)
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    key = next(name for name in tensors if name.endswith("key.weight"))
+    rows, columns = tensors[key].shape
+    for shape in ((rows, columns - 1), (rows - 1, columns), (rows * columns,)):
+        save_file({**tensors, key: torch.zeros(shape)}, file)
+        refuse(folder, rf"key\.weight .*are .*{re.escape(str(shape))}.*config\.json asks for \({3 * rows}, {columns}\)")
 
 
 def test_tensors_that_overlap_or_leave_gaps_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:

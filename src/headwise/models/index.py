@@ -9,55 +9,53 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from headwise.blocks.stack import count_parameters
 from headwise.catalog import CATALOG, HOMES
-from headwise.models.build import build_entry
 from headwise.models.cost import summarise
-from headwise.models.entry import Entry
-from headwise.models.summary import FILE, dump_summary, read_lines
+from headwise.models.summary import FILE, Summary, dump_summary, read_lines, read_summary
 from headwise.utils.files import write
 
 
-def build_index(names: Collection[str] = (), known: Iterable[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
-    """Index of all architectures, so that the catalogue is listed without building them; parameters are counted on the
-    meta device. With `names`, rows of other architectures are taken from `known`, where they are there."""
-    rows = {row["name"]: dict(row) for row in known if names and row["name"] not in names}
-    return [rows.get(name) or build_row(CATALOG[name]) for name in HOMES]
+def build_index(parameters: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Index of all architectures, so that the catalogue is listed without building them; `parameters` has the count of
+    every size by its name, as "gpt2-small"."""
+    return [
+        {
+            "name": entry.name,
+            "paper": entry.paper,
+            "year": entry.year,
+            "family": entry.family,
+            "tasks": list(entry.config.tasks),
+            "oracle": entry.oracle,
+            "outputs": entry.outputs,
+            "sizes": {
+                size: {
+                    "vocab": entry.get_vocab(size),
+                    "parameters": parameters[f"{entry.name}-{size}"],
+                    "published": entry.published.get(size, ""),
+                }
+                for size in entry.sizes
+            },
+        }
+        for entry in (CATALOG[name] for name in HOMES)
+    ]
 
 
-def build_row(entry: Entry) -> dict[str, Any]:
-    """An architecture in the index."""
-    return {
-        "name": entry.name,
-        "paper": entry.paper,
-        "year": entry.year,
-        "family": entry.family,
-        "tasks": list(entry.config.tasks),
-        "oracle": entry.oracle,
-        "outputs": entry.outputs,
-        "sizes": {
-            size: {
-                "vocab": entry.get_vocab(size),
-                "parameters": count_parameters(build_entry(entry, size, device="meta")),
-                "published": entry.published.get(size, ""),
-            }
-            for size in entry.sizes
-        },
-    }
-
-
-def list_summaries(names: Collection[str] = (), known: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Every size of the catalogue, counted: the lines of the file that `headwise show` reads. With `names`, lines of
-    other architectures are taken from `known`, where they are there."""
-    for entry in (CATALOG[name] for name in HOMES):
-        for size in entry.sizes:
-            line = (known or {}).get(f"{entry.name}-{size}") if names and entry.name not in names else None
-            yield line or dump_summary(summarise(entry, size))
+def list_summaries(names: Collection[str] = ()) -> list[Summary]:
+    """Every size of the catalogue, counted on the meta device. With `names`, sizes of other architectures are read from
+    the stored file, where they are there."""
+    known = read_lines() if names else {}
+    return [
+        read_summary(f"{name}-{size}")
+        if name not in names and f"{name}-{size}" in known
+        else summarise(CATALOG[name], size)
+        for name in HOMES
+        for size in CATALOG[name].sizes
+    ]
 
 
 INTRODUCTION = (
@@ -92,11 +90,11 @@ def main(names: Sequence[str]) -> None:
     """Write the index and the summaries into the package and, in a checkout, the page into its docs."""
     for name in names:
         CATALOG[name]  # an unknown name is told now, with near ones
+    summaries = list_summaries(names)
+    index = build_index({summary.name: summary.cost.parameters if summary.cost else 0 for summary in summaries})
     path = Path(str(resources.files("headwise").joinpath("catalog.json")))
-    index = build_index(names, json.loads(path.read_text("utf-8")) if names else ())
-    summaries = [f"{line}\n" for line in list_summaries(names, read_lines() if names else None)]
     print(write(path, (json.dumps(index, indent=1, ensure_ascii=False) + "\n").encode()))
-    print(write(path.with_name(FILE), "".join(summaries)))
+    print(write(path.with_name(FILE), "".join(f"{dump_summary(summary)}\n" for summary in summaries)))
     if (docs := path.parents[2] / "docs").is_dir():
         print(write(docs / "catalogue.md", render_page(index)))
 

@@ -30,6 +30,7 @@ from headwise.testing.assertions import (
     compute_expected_loss,
     rounding,
 )
+from headwise.testing.overfit import overfit_batch
 from headwise.text import PAD
 
 FIRST = 4  # ids below are special tokens
@@ -349,16 +350,14 @@ def check_overfit(model: ConditionalModel, steps: int = 80, lr: float = 0.01) ->
     target = FIRST + orders[:, :4]  # no token twice: repetitions are hard without positions
     start = torch.full((4, 1), model.start_id)
     target_in = torch.cat((start, target[:, :-1]), dim=1)
-    model.train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr, fused=True)
-    for _ in range(steps):
-        optimizer.zero_grad()
+
+    def compute_loss() -> Tensor:
         loss = model(source, target_in, labels=target)
-        (loss.total / loss.count).backward()
-        optimizer.step()
-    model.eval()
-    loss = model(source, target_in, labels=target)
-    assert loss.total / loss.count < 0.1, f"after {steps} steps the loss is still {loss.total / loss.count:.3g}"
+        return loss.total / loss.count
+
+    overfit_batch(cast(nn.Module, model), compute_loss, steps, lr)
+    loss = compute_loss()
+    assert loss < 0.1, f"after {steps} steps the loss is still {loss:.3g}"
     state, tokens, decoded = model.start(source), start[:, 0], []
     for _ in range(target.shape[1]):
         logits, state = model.step(tokens, state)

@@ -12,6 +12,7 @@ from torch.func import functional_call
 from headwise.models.masked_lm import MaskedLanguageModel
 from headwise.models.text_classifier import SequenceClassifier, TokenClassifier
 from headwise.testing.assertions import compute_expected_loss
+from headwise.testing.overfit import overfit_batch
 from headwise.text import PAD
 
 TextClassifier: TypeAlias = TokenClassifier | SequenceClassifier | MaskedLanguageModel
@@ -114,12 +115,11 @@ def check_overfit(model: TextClassifier, steps: int = 80, lr: float = 0.01) -> N
     """The model overfits a few texts and their labels."""
     ids = draw_ids(model)
     labels = draw_labels(model(ids))
-    model.train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr, fused=True)
-    for _ in range(steps):
-        optimizer.zero_grad()
+
+    def compute_loss() -> Tensor:
         loss = model(ids, labels=labels)
-        (loss.total / loss.count).backward()
-        optimizer.step()
-    wrong = (model.eval()(ids).argmax(-1) != labels).sum()
+        return loss.total / loss.count
+
+    overfit_batch(model, compute_loss, steps, lr)
+    wrong = (model(ids).argmax(-1) != labels).sum()
     assert not wrong, f"after {steps} steps {wrong} of {labels.numel()} labels are wrong"

@@ -152,7 +152,15 @@ class HfTextConfig(HfConfig):
 
 
 def concatenate(parts: Sequence[Tensor]) -> Tensor:
-    return torch.cat(tuple(parts)) if len(parts) > 1 else parts[0]
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if not first.is_meta:
+        return torch.cat(tuple(parts))
+    # `torch.cat` on the meta device imports torch._dynamo, which takes three seconds.
+    if any(part.shape[1:] != first.shape[1:] for part in parts):
+        raise RuntimeError("parts of different shapes")
+    return first.new_empty((sum(len(part) for part in parts), *first.shape[1:]))
 
 
 def split(tensor: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:

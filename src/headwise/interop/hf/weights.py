@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -210,6 +211,7 @@ class NamePatterns:
             yield pattern, self.converters[number]
 
 
+@cache  # the same names at every checkpoint, more than `re` caches
 def _compile_pattern(name: str) -> re.Pattern[str]:
     escaped = re.escape(name)
     for placeholder, group in PLACEHOLDERS.items():
