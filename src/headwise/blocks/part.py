@@ -70,9 +70,9 @@ class PartConfig(Config):
         raise UserError(f"{self.kind}: {type(self).__name__} has no build method; write one that returns the part")
 
     def check_built(self, built: Any, *arguments: Any) -> Any:
-        from headwise.blocks.interface import check_part_interface, check_part_shape
+        from headwise.blocks.interface import check_part_interface, check_part_outputs
 
         where, (build_ctx, *_) = describe_config(self), arguments
         part = check_part_interface(super().check_built(built), where)
-        build_ctx.build_once(("shape of", self), lambda: check_part_shape(part, build_ctx, where))
+        build_ctx.build_once(("outputs of", self), lambda: check_part_outputs(part, build_ctx, where))
         return part

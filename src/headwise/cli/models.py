@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from headwise.utils.console import make_console
+
 if TYPE_CHECKING:
     from rich.tree import Tree
 
@@ -33,8 +35,6 @@ def list_models(*what: str, json_: Annotated[bool, Parameter(name="--json", nega
     json_
         Print one JSON array instead of a table.
     """
-    from rich.console import Console
-
     from headwise.errors import UserError, nearest
 
     index = _read_index()
@@ -62,7 +62,7 @@ def list_models(*what: str, json_: Annotated[bool, Parameter(name="--json", nega
     if json_:
         print(json.dumps(rows, indent=1))
         return
-    console = Console(highlight=False, soft_wrap=True)
+    console = make_console(highlight=False, soft_wrap=True)
     for name, info in chosen.items():
         checked = f"; checked against {info.oracle}" if info.oracle else ""
         console.print(f"[bold]{name}[/]  {_cite(info)}")
@@ -148,8 +148,6 @@ def _summarise(architecture: str, size: str, changed: list[str], vocab: int, len
 def _print_cost(summary: Summary, info: ModelInfo, vocab: int, json_: bool) -> None:
     from dataclasses import asdict
 
-    from rich.console import Console
-
     from headwise.compare.render import format_si
 
     assert summary.cost is not None
@@ -158,7 +156,7 @@ def _print_cost(summary: Summary, info: ModelInfo, vocab: int, json_: bool) -> N
         report = {"name": top.name, "paper": info.paper, "cost": asdict(cost), "tree": top.to_json()}
         print(json.dumps(report, indent=1))
         return
-    console = Console()
+    console = make_console()
     console.print(_draw_tree(top))
     if summary.image:
         pixels = " x ".join(map(str, summary.image[1:]))
@@ -170,10 +168,12 @@ def _print_cost(summary: Summary, info: ModelInfo, vocab: int, json_: bool) -> N
         outputs, unit, example = f"a vocabulary of {vocab:,}", f"token, at {cost.length} tokens", "text"
     per_token = cost.cache_bytes_per_token
     cache = f"\n                 {_format_bytes(per_token)} KV cache per target token" if per_token else ""
+    shown_again = f"{top.tied_parameters:,} more in the tree"
+    tied = f"                 tied weights, {shown_again}, are counted once\n" if top.tied_parameters else ""
     console.print(
         f"\n{_cite(info)}\n"
         f"parameters       {cost.parameters:,} with {outputs}\n"
-        f"FLOPs            {format_si(cost.flops_per_token)} per {unit} (forward)\n"
+        f"{tied}FLOPs            {format_si(cost.flops_per_token)} per {unit} (forward)\n"
         f"training memory  {_format_bytes(cost.training_bytes)} weights, gradients and Adam moments\n"
         f"                 {_format_bytes(cost.activation_bytes)} activations per {example}\n"
         f"inference memory {_format_bytes(cost.decoding_bytes)} weights{cache}",
@@ -214,8 +214,12 @@ def _format_node(node: Node) -> str:
 
 
 def _format_bytes(number: float) -> str:
+    """
+    >>> _format_bytes(512), _format_bytes(1010 * 1024), _format_bytes(963.4 * 2**20)
+    ('512 B', '0.986 MiB', '963 MiB')
+    """
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if number < 1024:
+        if number < 999.5:
             return f"{number:.3g} {unit}"
         number /= 1024
     return f"{number:.3g} TiB"

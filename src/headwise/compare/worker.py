@@ -2,7 +2,7 @@
 
 It reads the cell from the first line of stdin and writes lines of JSON: progress and, on an error, `failed`. The
 outcome is saved in the run folder. When stdin is closed, also by the death of the parent, it saves a checkpoint and
-exits.
+exits; if the parent is dead and that takes more than a minute, it is killed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from math import nan
 from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from headwise.errors import UserError
 from headwise.evaluate.score import Score
 from headwise.train.progress import Row, format_row
 from headwise.utils.files import write
+from headwise.utils.parent import die_with_parent
 
 if TYPE_CHECKING:
     from headwise.inference.trained_model import TrainedModel
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from headwise.train.state import Result
 
 log = logging.getLogger(__name__)
+
+GRACE = 60.0  # seconds for the last checkpoint after the parent's death
 
 Send = Callable[[dict[str, Any]], None]
 
@@ -99,7 +103,7 @@ def read_validation_score(result: Result) -> Score:
     if not result.best:
         raise UserError("training gave no finite validation score; add validation data, or lower train.schedule.lr")
     name, value = result.best["name"], result.best["value"]
-    return Score(name, value, low=value, high=value)
+    return Score(name, value, low=nan, high=nan)
 
 
 def median_speed(run: Run) -> float | None:
@@ -134,6 +138,7 @@ def main(*options: str) -> None:
     def send(message: dict[str, Any]) -> None:
         print(json.dumps(message), file=reports, flush=True)
 
+    die_with_parent(GRACE)
     line = sys.stdin.readline()
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     try:
