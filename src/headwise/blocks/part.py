@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
 from torch import nn
 
@@ -65,6 +65,13 @@ class PartConfig(Config):
     """A part: `kind` and `build(build_ctx) -> module`."""
 
     kind: str
+    fixed_length: ClassVar[bool] = False  # its weights run over `max_length` tokens: an image model sets that number
+    with_feedforward: ClassVar[bool] = False  # a mixer that is a whole layer, without a feed-forward network behind it
+
+    def fit_length(self, tokens: int) -> Self:
+        """The config for inputs of this many tokens, such as the patches of an image."""
+        fitted: Self = self.replace(max_length=tokens) if self.fixed_length else self
+        return fitted
 
     def build(self, build_ctx: BuildContext) -> nn.Module:
         raise UserError(f"{self.kind}: {type(self).__name__} has no build method; write one that returns the part")

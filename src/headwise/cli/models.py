@@ -36,8 +36,9 @@ def list_models(*what: str, json_: Annotated[bool, Parameter(name="--json", nega
         Print one JSON array instead of a table.
     """
     from headwise.errors import UserError, nearest
+    from headwise.models.own import read_full_index
 
-    index = _read_index()
+    index = read_full_index()
     traits = {name: {name, info.family, *info.tasks} for name, info in index.items()}
     for word in what:
         if word not in (known := set().union(*traits.values())):
@@ -74,17 +75,6 @@ def list_models(*what: str, json_: Annotated[bool, Parameter(name="--json", nega
             console.print(f"  [cyan]{row['name']:<28}[/]{count:>16}   {outputs}{published}")
 
 
-def _read_index() -> dict[str, ModelInfo]:
-    """The catalogue, and the models of the user's own."""
-    from headwise.catalog import list_own_models, read_index
-
-    if not list_own_models():
-        return read_index()
-    from headwise.models.build import describe_own_models
-
-    return {**read_index(), **describe_own_models()}
-
-
 def _cite(info: ModelInfo) -> str:
     return f"{info.paper} ({info.year})" if info.year else info.paper
 
@@ -118,10 +108,11 @@ def show(
         Print one JSON object.
     """
     from headwise import catalog
+    from headwise.models.own import read_full_index
     from headwise.models.summary import read_summary
 
     architecture, size = catalog.resolve(name)  # a wrong name is an error before torch is imported
-    info = _read_index()[architecture]
+    info = read_full_index()[architecture]
     if set_ or vocab or length or info.family == catalog.OWN_FAMILY:
         summary = _summarise(architecture, size, set_ or [], vocab, length)
     else:

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from math import nan
 from statistics import median
 from time import monotonic
@@ -136,7 +137,8 @@ def main(*options: str) -> None:
     os.dup2(2, 1)  # other output, also of C libraries, must not mix with the messages
 
     def send(message: dict[str, Any]) -> None:
-        print(json.dumps(message), file=reports, flush=True)
+        with suppress(BrokenPipeError):  # the parent is dead; the last checkpoint is still to be saved
+            print(json.dumps(message), file=reports, flush=True)
 
     die_with_parent(GRACE)
     line = sys.stdin.readline()

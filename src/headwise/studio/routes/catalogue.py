@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from headwise.catalog import read_index
+from headwise.config.plugins import list_configs, list_parts_files
 from headwise.errors import UserError, nearest
+from headwise.models.own import read_full_index
 from headwise.studio.model_pool import ModelPool
 from headwise.studio.routes.values import Name
 
@@ -31,12 +32,17 @@ def routes(pool: ModelPool) -> APIRouter:
 
     @router.get("")
     async def catalogue() -> list[dict[str, Any]]:
-        return list_models()
+        return await pool.run(list_models)
+
+    @router.get("/parts")
+    async def parts() -> list[dict[str, str]]:
+        return list_own_parts()
 
     @router.get("/{name}/counts")
     async def counts(name: Name) -> dict[str, int]:
-        if (info := read_index().get(name)) is None:
-            raise UserError(f"there is no architecture '{name}'; {nearest(name, read_index())}")
+        index = await pool.run(read_full_index)
+        if (info := index.get(name)) is None:
+            raise UserError(f"there is no architecture '{name}'; {nearest(name, index)}")
         return {f"{name}-{size}": size_info.parameters for size, size_info in info.sizes.items()}
 
     @router.get("/{name}/structure")
@@ -51,7 +57,7 @@ def routes(pool: ModelPool) -> APIRouter:
 
 
 def list_models() -> list[dict[str, Any]]:
-    """Every architecture with its sizes, from the index."""
+    """Every architecture with its sizes: the index, and the user's own."""
     return [
         {
             "name": info.name,
@@ -70,5 +76,20 @@ def list_models() -> list[dict[str, Any]]:
                 for size, size_info in info.sizes.items()
             ],
         }
-        for info in read_index().values()
+        for info in read_full_index().values()
+    ]
+
+
+def list_own_parts() -> list[dict[str, str]]:
+    """The parts that the user's files (`--with`) have added: kind, what it is, its file and its first line."""
+    return [
+        {
+            "kind": str(config.model_fields["kind"].default),
+            "what": table.what,
+            "file": parts.path.name,
+            "summary": (config.__doc__ or "").strip().partition("\n")[0],
+        }
+        for parts in list_parts_files()
+        for table, config in list_configs(parts)
+        if table.what != "model"
     ]
