@@ -33,6 +33,7 @@ def plot_search(result: SearchResult, out: Path | str) -> Path:
         history.step(numbers, best, where="post", color=INTERVAL, linewidth=1.5, label="best so far")
         better = "lower" if result.lower else "higher"
         history.set(title=result.name, xlabel="trial", ylabel=f"{result.score}, {better} is better")
+        history.xaxis.get_major_locator().set_params(integer=True)  # trials are counted
         history.grid(alpha=0.3)
         history.legend(fontsize="small")
         keys = sorted(result.importances, key=lambda key: result.importances[key])
