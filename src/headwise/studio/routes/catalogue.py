@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from headwise.catalog import ModelInfo, list_own_models, read_index
 from headwise.config.plugins import list_configs, list_parts_files
 from headwise.errors import UserError, nearest
 from headwise.models.own import read_full_index
@@ -30,9 +32,13 @@ def routes(pool: ModelPool) -> APIRouter:
 
         return ModelTrees()
 
+    async def read_models() -> dict[str, ModelInfo]:
+        """The index; models of the user's own are built to count them, outside the event loop."""
+        return await pool.run(read_full_index) if list_own_models() else read_index()
+
     @router.get("")
     async def catalogue() -> list[dict[str, Any]]:
-        return await pool.run(list_models)
+        return describe_models(await read_models())
 
     @router.get("/parts")
     async def parts() -> list[dict[str, str]]:
@@ -40,7 +46,7 @@ def routes(pool: ModelPool) -> APIRouter:
 
     @router.get("/{name}/counts")
     async def counts(name: Name) -> dict[str, int]:
-        index = await pool.run(read_full_index)
+        index = await read_models()
         if (info := index.get(name)) is None:
             raise UserError(f"there is no architecture '{name}'; {nearest(name, index)}")
         return {f"{name}-{size}": size_info.parameters for size, size_info in info.sizes.items()}
@@ -56,8 +62,8 @@ def routes(pool: ModelPool) -> APIRouter:
     return router
 
 
-def list_models() -> list[dict[str, Any]]:
-    """Every architecture with its sizes: the index, and the user's own."""
+def describe_models(index: Mapping[str, ModelInfo]) -> list[dict[str, Any]]:
+    """Every architecture with its sizes."""
     return [
         {
             "name": info.name,
@@ -76,7 +82,7 @@ def list_models() -> list[dict[str, Any]]:
                 for size, size_info in info.sizes.items()
             ],
         }
-        for info in read_full_index().values()
+        for info in index.values()
     ]
 
 
