@@ -36,7 +36,7 @@ def test_a_model_is_shown_as_a_tree_with_shapes(cells):
 
 def test_training_shows_one_bar_and_the_run_its_curves(cells):
     bar, run = read_html(cells["train"])
-    assert '<progress value="1.0000"' in bar and "step 60" in bar and "valid" in bar
+    assert '<progress value="1.0000"' in bar and "step 200" in bar and "valid" in bar
     assert run.count("<svg") == 2 and "backwards" in run
 
 

@@ -1,7 +1,7 @@
 """Hidden words and vectors of texts from the command line, with a model that is hardly trained."""
 
 import json
-from io import StringIO
+from io import BytesIO, TextIOWrapper
 
 import numpy as np
 import pytest
@@ -32,9 +32,21 @@ def test_fill_mask_prints_words_with_probabilities(headwise, run):
     assert [len(block.splitlines()) for block in two.split("\n\n")] == [2, 2, 2]
 
 
+def test_a_line_break_is_printed_as_an_escape(headwise, tmp_path):
+    (tmp_path / "text").write_text("ab ba\nba ab\n" * 40)
+    experiment = {
+        "name": "letters", "task": {"kind": "masked", "context": 16, "next_sentence": False}, "model": "bert-tiny",
+        "tokeniser": "characters",
+        "data": {"train": "text", "valid": "text", "format": "text", "cache": "cache"},
+        "train": {"steps": 1, "batch_size": 4, "threads": 1},
+    }  # fmt: skip
+    run = train_experiment(parse_experiment(experiment), tmp_path / "runs")[0].path
+    words = [line.split("\t")[1] for line in headwise("fill-mask", run, "a[MASK] ba", "--count", 4).out.splitlines()]
+    assert sorted(words) == [" ", "\\n", "a", "b"]
+
+
 def test_json_has_a_list_for_each_mask(headwise, run, monkeypatch):
-    stdin = StringIO("the [MASK] sat\n[MASK] and [MASK]\n")
-    stdin.reconfigure = lambda **_: None
+    stdin = TextIOWrapper(BytesIO(b"the [MASK] sat\n[MASK] and [MASK]\n"))
     monkeypatch.setattr("sys.stdin", stdin)
     found = [json.loads(line) for line in headwise("fill-mask", run, "--json", "--count", 3).out.splitlines()]
     assert [[len(ways) for ways in each["masks"]] for each in found] == [[3], [3, 3]]

@@ -100,7 +100,13 @@ def test_a_word_of_ten_thousand_characters(headwise, trained):
         (["fit"], "name a file or folder to learn from"),
         (["runs"], "there is no such folder"),
         (["evaluate", "nowhere"], "there is no such folder"),
-        (["frobnicate"], "frobnicate"),
+        (["frobnicate"], 'headwise: unknown command "frobnicate"; see `headwise --help`\n'),
+        (["evaluat"], 'headwise: unknown command "evaluat"; did you mean "evaluate"?; see `headwise --help`\n'),
+        (["export", "run", "folder"], "headwise: export: --to needs a value; see `headwise export --help`\n"),
+        (["show"], "headwise: show: NAME needs a value; see `headwise show --help`\n"),
+        (["show", "gpt2", "llama"], "headwise: show: does not take llama; see `headwise show --help`\n"),
+        (["train", "--stepz", "3"], "train: unknown option: --stepz; did you mean --steps?; see `headwise train"),
+        (["export", "a", "b", "--to", "pdf"], 'export: invalid value "pdf" for --to; choose from: "hf", "timm"'),
         (["import", "nowhere", "runs/x"], "nowhere"),
     ],
 )
@@ -130,3 +136,43 @@ def test_a_key_of_the_model_is_shown_as_an_experiment_has_it(headwise):
     plain, dotted = (headwise("show", "gpt2-tiny", "--json", "--set", each) for each in ("width=64", "model.width=64"))
     assert plain.status == dotted.status == 0 and plain.out == dotted.out
     assert plain.out != headwise("show", "gpt2-tiny", "--json").out
+
+
+@pytest.mark.parametrize("name", ["stdin", "--file words.txt"])
+def test_text_that_is_not_utf8(headwise, trained, tmp_path, monkeypatch, name):
+    (tmp_path / "words.txt").write_bytes("abc\nd\u00e4\n".encode("latin-1"))
+    with open(tmp_path / "words.txt", encoding="latin-1") as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        outcome = headwise("translate", trained, *(name.split() if name != "stdin" else ()))
+    assert outcome.status == 2
+    sentence = "line 2: byte 0xe4 is not UTF-8; convert the text to UTF-8, as with iconv"
+    assert outcome.err.endswith(f"headwise: {name}, {sentence}\n")
+
+
+def test_two_aligned_files_after_one_option(headwise, trained, tmp_path):
+    (tmp_path / "a.en").write_text("abc\nde\n")
+    (tmp_path / "a.de").write_text("C B A\nE D\n")
+    for words in (("--data", "a.en", "a.de"), ("--data", "a.en", "--data", "a.de")):
+        outcome = headwise("evaluate", trained, *words, "--threads", 1)
+        assert outcome.status == 0 and "(2 items)" in outcome.out, outcome.err
+
+
+@pytest.mark.parametrize("words", [("runs", "{}", "--plot", "x.bmp"), ("evaluate", "{}", "--by-length", "x.bmp")])
+def test_a_picture_of_another_format_is_refused_before_the_work(headwise, trained, words):
+    outcome = headwise(*(word.format(trained) for word in words))
+    assert (outcome.status, outcome.out) == (2, "")
+    assert outcome.err == "headwise: x.bmp: the file ends in '.bmp'; known: .png, .svg\n"
+
+
+def test_no_color_prints_no_escape_codes(headwise, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[" in headwise("show", "gpt2-tiny").out
+    monkeypatch.setenv("NO_COLOR", "1")
+    for words in (("show", "gpt2-tiny"), ("show", "--help")):
+        assert "\x1b[" not in headwise(*words).out
+
+
+def test_show_says_what_tied_weights_count(headwise):
+    shown = headwise("show", "transformer-base").out  # one table of 37,000 x 512 in encoder, decoder and head
+    assert "tied weights, 37,888,000 more in the tree, are counted once" in shown
+    assert "tied" not in headwise("show", "llama-tiny").out

@@ -1,7 +1,7 @@
 """Language models, taggers and classifiers from the command line. The models are counted, or hardly trained."""
 
 import json
-from io import StringIO
+from io import BytesIO, TextIOWrapper
 from xml.etree import ElementTree
 
 import pytest
@@ -99,8 +99,7 @@ def test_a_terminal_sees_the_tokens_of_a_decoding_as_they_come(headwise, runs, m
 def test_each_task_is_read_from_standard_input_and_evaluated(headwise, runs, monkeypatch, command, task, names):
     report = json.loads(headwise("evaluate", runs[task], "--json").out)
     assert report["task"] == task and [score["name"] for score in report["scores"]] == names
-    stdin = StringIO("good\nbad\n")
-    stdin.reconfigure = lambda **_: None
+    stdin = TextIOWrapper(BytesIO(b"good\nbad\n"))
     monkeypatch.setattr("sys.stdin", stdin)
     assert len(headwise(command, runs[task], "--json").out.splitlines()) == 2
 

@@ -1,7 +1,7 @@
 """Using a trained run from the command line, as a newcomer would."""
 
 import json
-from io import StringIO
+from io import BytesIO, TextIOWrapper
 from xml.etree import ElementTree
 
 import pytest
@@ -16,8 +16,7 @@ def test_translate_arguments(headwise, trained):
 
 
 def test_translate_standard_input_keeps_the_order_of_lines(headwise, trained, monkeypatch):
-    stdin = StringIO("abcd\nab\nfed\n")
-    stdin.reconfigure = lambda **_: None
+    stdin = TextIOWrapper(BytesIO(b"abcd\nab\nfed\n"))
     monkeypatch.setattr("sys.stdin", stdin)
     assert headwise("translate", trained).out == "D C B A\nB A\nD E F\n"
 

@@ -117,6 +117,48 @@ def test_two_at_once_one_killed_and_resumed_end_as_one_after_the_other(result, c
     assert values(compare(careful, tmp_path)) == values(result)
 
 
+def test_workers_end_when_the_command_is_killed(tmp_path):
+    """A comparison in its own process, killed while two workers train."""
+    (tmp_path / "pairs.tsv").write_text("".join(f"{word}\t{word[::-1]}\n" for word in ("abc", "bca", "cab", "ba") * 9))
+    (tmp_path / "table.toml").write_text(
+        'seeds = [1, 2]\n[experiment.data]\ntrain = "pairs.tsv"\ncache = "cache"\n'
+        '[experiment.tokeniser]\nkind = "characters"\n[experiment.model]\nkind = "transformer-tiny"\n'
+        '[experiment.train]\nsteps = 1000000\nthreads = 1\nlog_every = 1\n[[arm]]\nname = "one"\n'
+    )
+    command = [sys.executable, "-m", "headwise", "compare", "table.toml", "--jobs", "2"]
+    rows = [tmp_path / f"runs/compare/table/one-{seed}/metrics.jsonl" for seed in (1, 2)]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+        try:
+            assert wait_for(lambda: all(file.is_file() and file.stat().st_size for file in rows), 120)
+            workers = list_children(process.pid)
+            assert len(workers) == 2
+        finally:
+            process.kill()
+    assert wait_for(lambda: not any(is_alive(pid) for pid in workers), 60)
+    assert all(list((file.parent / "checkpoints").iterdir()) for file in rows)  # they have saved what they had
+
+
+def list_children(parent: int) -> list[int]:
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True)
+    pairs = (map(int, line.split()) for line in listed.stdout.splitlines())
+    return [pid for pid, ppid in pairs if ppid == parent]
+
+
+def wait_for(done, seconds):
+    end = time.monotonic() + seconds
+    while not done() and time.monotonic() < end:
+        time.sleep(0.1)
+    return done()
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def test_a_worker_ends_when_its_parent_is_gone(config, tmp_path):
     (cell,) = build_cells(config.replace(changes={"train": {"steps": 10**6}}).select(["pre"], [1]), tmp_path)
     command = [sys.executable, "-m", "headwise.compare.worker"]

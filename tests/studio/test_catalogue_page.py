@@ -1,6 +1,7 @@
 """The catalogue in a real browser: what it shows is what is built."""
 
 import json
+import re
 import urllib.error
 import urllib.request
 
@@ -9,7 +10,9 @@ from playwright.sync_api import Page, expect
 
 from headwise.blocks.stack import count_parameters
 from headwise.catalog import CATALOG
+from headwise.cli.new import render_template
 from headwise.compare.render import format_si
+from headwise.config.plugins import forget_parts, list_parts_files, use_parts
 from headwise.models.build import build
 from headwise.models.cost import count_cost
 
@@ -97,3 +100,25 @@ def test_models_that_cannot_be_counted_are_reported(studio, path, status):
         ask(studio, path)
     with refused.value as answer:
         assert answer.code == status and json.load(answer)["error"]
+
+
+def test_models_and_parts_of_ones_own_are_listed(page, studio, tmp_path):
+    (tmp_path / "mine.py").write_text(render_template("mixer", "mine"))
+    (tmp_path / "mymodel.py").write_text(render_template("model", "my_model"))
+    assert ask(studio, "/parts") == []
+    use_parts(tmp_path / "mine.py", tmp_path / "mymodel.py")
+    try:
+        (part,) = ask(studio, "/parts")
+        assert (part["kind"], part["what"], part["file"]) == ("mine", "part", "mine.py")
+        opened(page, studio, "find=my_model", "list")
+        expect(page.locator(".entry h2")).to_have_text(["my_model your own"])
+        expect(page.locator("section[aria-label=Architectures] li")).to_contain_text(["mine part, mine.py"])
+        page.locator('[data-model="my_model-base"]').click()
+        expect(page.locator("main")).to_have_attribute("data-ready", "model", timeout=20_000)
+        expect(page.locator(".block-head").first).to_have_attribute(
+            "aria-label", re.compile("^my_model-base, Language")
+        )
+        assert ask(studio, "/my_model/counts")["my_model-base"] > 1e6
+    finally:
+        for parts in list_parts_files():
+            forget_parts(parts)

@@ -2,11 +2,18 @@
 
 import json
 import logging
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
 
 import headwise
+from headwise.config.plugins import use_parts
 from headwise.errors import UserError
 from headwise.experiment.config import parse_experiment
 from headwise.runs import Run
@@ -178,3 +185,36 @@ def test_an_unknown_observer_is_refused_with_the_known_ones():
         parse_experiment(
             {"data": {"train": "x"}, "model": "transformer-tiny", "train": {"steps": 1, "observers": ["wandb"]}}
         )
+
+
+def test_mlflow_does_not_report_its_use():
+    """In a process of its own: the client decides when it is imported, and reports nothing from tests and from CI."""
+    code = (
+        "import sys; from headwise.train.mlflow import MlflowConfig; MlflowConfig().build()\n"
+        "from mlflow.telemetry import get_telemetry_client; sys.exit(get_telemetry_client() is not None)"
+    )
+    plain = {key: os.environ[key] for key in ("PATH", "PYTHONPATH", "HOME") if key in os.environ}
+    for variables, status in (({}, 0), ({"MLFLOW_DISABLE_TELEMETRY": "false"}, 1)):
+        # that of the user's own choice is respected; no address can be reached through this proxy
+        environment = {**plain, **variables, "HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+        assert done.returncode == status, done.stderr
+
+
+def test_the_observer_of_the_documentation_works(fit, tmp_path, capsys):
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text("utf-8")
+    (example,) = re.findall(r"```python\n# slow_steps\.py\n(.*?)```", page, flags=re.S)
+    (tmp_path / "slow_steps.py").write_text(example)
+    use_parts(tmp_path / "slow_steps.py")
+    fit(CONFIG.replace(observers=[{"kind": "slow-steps", "least": 1e15}]))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 6 and all(re.fullmatch(r"step \d+: \d+ tokens a second", line) for line in lines)
+    assert "--with slow_steps.py --set 'train.observers=[\"slow-steps\"]'" in page
+
+
+def test_a_config_without_build_is_refused():
+    class UnfinishedConfig(ObserverConfig):
+        kind: Literal["unfinished"] = "unfinished"
+
+    with pytest.raises(UserError, match="unfinished: UnfinishedConfig has no build method; write one that returns the"):
+        UnfinishedConfig().build()

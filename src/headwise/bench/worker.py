@@ -16,12 +16,14 @@ from typing import Any
 
 from headwise.errors import UserError
 from headwise.utils.extras import describe_missing
+from headwise.utils.parent import die_with_parent
 
 
 def main(what: str, text: str, *options: str) -> None:
     from headwise.bench.jobs import JOBS
     from headwise.config.plugins import take_options
 
+    die_with_parent()
     take_options(options)  # before the job is read, which may name the parts
     job: Any = JOBS[what].model_validate_json(text)
 

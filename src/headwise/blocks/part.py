@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
 from torch import nn
 
@@ -65,14 +65,21 @@ class PartConfig(Config):
     """A part: `kind` and `build(build_ctx) -> module`."""
 
     kind: str
+    fixed_length: ClassVar[bool] = False  # its weights run over `max_length` tokens: an image model sets that number
+    with_feedforward: ClassVar[bool] = False  # a mixer that is a whole layer, without a feed-forward network behind it
+
+    def fit_length(self, tokens: int) -> Self:
+        """The config for inputs of this many tokens, such as the patches of an image."""
+        fitted: Self = self.replace(max_length=tokens) if self.fixed_length else self
+        return fitted
 
     def build(self, build_ctx: BuildContext) -> nn.Module:
         raise UserError(f"{self.kind}: {type(self).__name__} has no build method; write one that returns the part")
 
     def check_built(self, built: Any, *arguments: Any) -> Any:
-        from headwise.blocks.interface import check_part_interface, check_part_shape
+        from headwise.blocks.interface import check_part_interface, check_part_outputs
 
         where, (build_ctx, *_) = describe_config(self), arguments
         part = check_part_interface(super().check_built(built), where)
-        build_ctx.build_once(("shape of", self), lambda: check_part_shape(part, build_ctx, where))
+        build_ctx.build_once(("outputs of", self), lambda: check_part_outputs(part, build_ctx, where))
         return part

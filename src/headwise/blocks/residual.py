@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from headwise.blocks.decode_step import Function, FunctionStep, Step, calls, identity, to_function
 from headwise.blocks.stream import Context, LayerStep, Stream, build_decode_step
 from headwise.config.base import Config
+from headwise.errors import UserError
 
 LEVELS = 2**16  # of a random 16-bit number
 
@@ -289,7 +290,7 @@ class WiringConfig(Config):
         return False
 
     def build(self) -> type[Wiring]:
-        raise TypeError(f"{type(self).__name__} has no build method")
+        raise UserError(f"{self.kind}: {type(self).__name__} has no build method; write one that returns a class")
 
     def init_weights(self, model: nn.Module) -> None:
         """Initialise the weights that the wiring has a rule for, after the model's own initialisation."""

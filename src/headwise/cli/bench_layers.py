@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from headwise.cli.common import Json, say
+from headwise.utils.console import make_console
 
 if TYPE_CHECKING:
     from headwise.bench.length import Timing
@@ -163,7 +164,6 @@ def _format_row(row: Mapping[str, Timing]) -> list[str]:
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a table with a left-aligned first column."""
-    from rich.console import Console
     from rich.table import Table
 
     shown = Table(box=None, header_style="bold")
@@ -172,4 +172,4 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
     for row in rows:
         shown.add_row(*row)
     print(title)  # not as the table's title, which is cut to its width
-    Console(width=None if sys.stdout.isatty() else 120).print(shown)  # a file has room for all columns
+    make_console(width=None if sys.stdout.isatty() else 120).print(shown)  # a file has room for all columns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -58,6 +58,15 @@ def make_printable(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
+def escape_controls(text: str) -> str:
+    r"""Write control characters as escapes, so that a text stays on its line.
+
+    >>> escape_controls("a\n\tb")
+    'a\\n\\tb'
+    """
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
 def log_to_stderr(level: int = logging.WARNING) -> None:
     """Print the library's log messages of this level and above on stderr."""
     logging.basicConfig(level=logging.WARNING, format="headwise: %(message)s", stream=sys.stderr)
@@ -106,15 +115,25 @@ def _read_texts(texts: Sequence[str], file: Path | None) -> Iterator[str]:
         yield from texts
     elif file:
         try:
-            with file.open(encoding="utf-8") as source:
-                yield from (line.rstrip("\n") for line in source)
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"--file {file}: cannot be read ({error})") from None
+            with file.open("rb") as source:
+                yield from _decode_lines(source, f"--file {file}")
+        except OSError as error:
+            raise UserError(f"--file {file}: cannot be read ({error.strerror})") from None
     elif sys.stdin.isatty():
         yield from _prompt_user()
     else:
-        sys.stdin.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
-        yield from (line.rstrip("\n") for line in sys.stdin)
+        yield from _decode_lines(sys.stdin.buffer, "stdin")
+
+
+def _decode_lines(source: Iterable[bytes], where: str) -> Iterator[str]:
+    """Lines of UTF-8, with or without a byte-order mark, without their ends."""
+    for number, line in enumerate(source, 1):
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            reason = f"byte {error.object[error.start]:#04x} is not UTF-8"
+            raise UserError(f"{where}, line {number}: {reason}; convert the text to UTF-8, as with iconv") from None
+        yield text.removesuffix("\n").removesuffix("\r")
 
 
 def _prompt_user() -> Iterator[str]:

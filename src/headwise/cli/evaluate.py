@@ -35,7 +35,11 @@ def evaluate(
     *,
     data: Annotated[
         list[str] | None,
-        Parameter(negative="", help="Your own data: a file in any format, two aligned files, a folder; images."),
+        Parameter(
+            negative="",
+            consume_multiple=True,
+            help="Your own data: a file in any format, two aligned files, a folder; images.",
+        ),
     ] = None,
     data_root: DataRoot = None,
     and_: Ensemble = None,
@@ -61,6 +65,7 @@ def evaluate(
         headwise evaluate runs/demo
         headwise evaluate runs/multi30k --beams 5 --language de --json
         headwise evaluate runs/mine --data held_out.tsv --show 10
+        headwise evaluate runs/mine --data test.en test.de
         headwise evaluate /elsewhere/runs/mine --data-root /disk/corpora
         headwise evaluate runs/reviews --data other_reviews.parquet
         headwise evaluate runs/multi30k --by-length lengths.svg
@@ -102,20 +107,21 @@ def _check(
     loaded: TrainedModel, outputs: Path | None, show: int, confusion: Path | None, by_length: Path | None
 ) -> None:
     """Raise for options that do not fit the task, before the evaluation."""
+    from headwise.inspect.files import check_ending
+
     task, kind = loaded.experiment.task, loaded.task.kind
     if (outputs or show) and task.unpaired:
         raise UserError(f"--outputs and --show: {kind} generates no outputs; use `headwise {task.command}`")
     if by_length and not task.transduces:
         raise UserError(f"--by-length: this run was trained to {kind}, and needs source and output texts; leave it out")
-    if confusion:
-        from headwise.inspect.files import check_ending
+    if confusion and not task.confusion:
+        from headwise.tasks.tables import TASKS, task_config
 
-        if not task.confusion:
-            from headwise.tasks.tables import TASKS, task_config
-
-            known = " or ".join(name for name in TASKS.names if task_config(name).confusion)
-            raise UserError(f"--confusion: this run was trained to {kind}; name one that was trained to {known}")
-        check_ending(confusion, ".svg", ".png")
+        known = " or ".join(name for name in TASKS.names if task_config(name).confusion)
+        raise UserError(f"--confusion: this run was trained to {kind}; name one that was trained to {known}")
+    for picture in (confusion, by_length):
+        if picture:
+            check_ending(picture, ".svg", ".png")
 
 
 def _replace_images(loaded: TrainedModel, data: Sequence[str]) -> TrainedModel:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from headwise.utils.console import make_console
+
 if TYPE_CHECKING:
     from headwise.explain.story import Story
 
@@ -211,9 +213,8 @@ def _show(story: Callable[[], Story], data: Callable[[], Any], out: Path | None,
     if json:
         print(json_format.dumps(data(), allow_nan=False))
         return
-    from rich.console import Console
 
     from headwise.explain.story import render_text
 
-    console = Console(highlight=False)
+    console = make_console(highlight=False)
     console.print(render_text(story(), console.width), soft_wrap=True)

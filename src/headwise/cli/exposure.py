@@ -19,7 +19,8 @@ def exposure(
     *,
     out: Annotated[Path | None, Parameter(help="Plot the curves to this .svg or .png.")] = None,
     data: Annotated[
-        list[str] | None, Parameter(negative="", help="Your own pairs: one TSV, or two aligned files.")
+        list[str] | None,
+        Parameter(negative="", consume_multiple=True, help="Your own pairs: one TSV, or two aligned files."),
     ] = None,
     most: Annotated[int, Parameter(validator=validators.Number(gte=1), help="Maximum number of texts.")] = 2000,
     data_root: DataRoot = None,

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, Device, File, Json, Threads, load_model, read_chunks
+from headwise.cli.common import Checkpoint, Device, File, Json, Threads, escape_controls, load_model, read_chunks
 
 
 def fill_mask(
@@ -25,9 +25,10 @@ def fill_mask(
 ) -> None:
     """Predict masked words: the most probable ones for each [MASK] of texts, with their probabilities.
 
-    With several masks in a text, each has its own lines, separated by an empty one. A masked language model predicts
-    one token per mask, a denoising one any number. Texts are arguments, lines of --file, or lines of stdin; without any
-    of these, a terminal prompts for them.
+    With several masks in a text, each has its own lines, separated by an empty one. Line breaks and other control
+    characters are printed as escapes, such as \\n. A masked language model predicts one token per mask, a denoising one
+    any number. Texts are arguments, lines of --file, or lines of stdin; without any of these, a terminal prompts for
+    them.
 
     For example:
 
@@ -52,7 +53,5 @@ def fill_mask(
                 print(json.dumps({"text": text, "masks": rows}, ensure_ascii=False))
                 continue
             for candidates in masks:
-                print(
-                    next(separators)
-                    + "\n".join(f"{candidate.probability:.4f}\t{candidate.word}" for candidate in candidates)
-                )
+                lines = (f"{filled.probability:.4f}\t{escape_controls(filled.word)}" for filled in candidates)
+                print(next(separators) + "\n".join(lines))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 import sys
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError, Group
+from cyclopts import App, CycloptsError, Group, MissingArgumentError, UnusedCliTokensError
 
 from headwise import __version__
 from headwise.config.plugins import take_options
 from headwise.errors import UserError
+from headwise.utils.console import make_console
 
 # group -> name -> (module and function, line of `headwise --help`, shown without importing the module)
 COMMANDS = {
@@ -79,6 +83,7 @@ def build_app(command: str = "") -> App:
         name="headwise",
         help="The Transformer family in one toolkit: build, train, compare, inspect and export.",
         version=__version__,
+        console=make_console() if os.environ.get("NO_COLOR") else None,
         help_epilogue=EVERYWHERE if command else f"{START}\n\n{EVERYWHERE}",
     )
     for order, (title, commands) in enumerate(COMMANDS.items()):
@@ -91,6 +96,23 @@ def build_app(command: str = "") -> App:
     return app
 
 
+def describe_usage_error(error: CycloptsError) -> str:
+    """A wrong command line in one sentence: what is wrong, and where the usage is described."""
+    words = list(error.command_chain or ())
+    argument, unused = error.argument, error.unused_tokens
+    if isinstance(error, MissingArgumentError) and argument is not None:
+        name = argument.name if argument.index is None else argument.name.lstrip("-").upper()
+        problem = f"{name} needs a value"
+    elif isinstance(error, UnusedCliTokensError) and unused:
+        problem = f"does not take {shlex.join(unused)}"
+    else:
+        sentences = re.split(r"(?<=[.?]) ", " ".join(str(error).split()))
+        clauses = [sentence.rstrip(".") for sentence in sentences if not sentence.startswith("Available commands")]
+        problem = "; ".join(clause[:1].lower() + clause[1:] for clause in clauses if clause)
+    place = " ".join(words)
+    return f"{f'{place}: ' if place else ''}{problem}; see `{' '.join(('headwise', *words))} --help`"
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; a UserError is printed on stderr as one sentence, with exit status 2. Options of all commands
     (`--with`, `--trust`) are applied before the command is looked up."""
@@ -99,13 +121,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         words = take_options(words)
         app = build_app(words[0] if words and words[0] in known else "")
-        app(words, exit_on_error=False, result_action="return_value")
+        app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except UserError as error:
         for line in str(error).splitlines():
             print(f"headwise: {line}", file=sys.stderr)
         sys.exit(2)
-    except CycloptsError:
-        sys.exit(2)  # already printed
+    except CycloptsError as error:
+        print(f"headwise: {describe_usage_error(error)}", file=sys.stderr)
+        sys.exit(2)
     except BrokenPipeError:
         # The reader of stdout has closed it, as `| head` does; without this Python reports an error on exit.
         sys.stderr.close()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from headwise.utils.console import make_console
+
 if TYPE_CHECKING:
     from rich.tree import Tree
 
@@ -33,11 +35,10 @@ def list_models(*what: str, json_: Annotated[bool, Parameter(name="--json", nega
     json_
         Print one JSON array instead of a table.
     """
-    from rich.console import Console
-
     from headwise.errors import UserError, nearest
+    from headwise.models.own import read_full_index
 
-    index = _read_index()
+    index = read_full_index()
     traits = {name: {name, info.family, *info.tasks} for name, info in index.items()}
     for word in what:
         if word not in (known := set().union(*traits.values())):
@@ -62,7 +63,7 @@ def list_models(*what: str, json_: Annotated[bool, Parameter(name="--json", nega
     if json_:
         print(json.dumps(rows, indent=1))
         return
-    console = Console(highlight=False, soft_wrap=True)
+    console = make_console(highlight=False, soft_wrap=True)
     for name, info in chosen.items():
         checked = f"; checked against {info.oracle}" if info.oracle else ""
         console.print(f"[bold]{name}[/]  {_cite(info)}")
@@ -72,17 +73,6 @@ def list_models(*what: str, json_: Annotated[bool, Parameter(name="--json", nega
             published = f"   published {row['published']}" if row["published"] else ""
             outputs = f"vocabulary {row['vocab']:>7,}" if row["vocab"] else f"outputs {info.outputs:>10,}"
             console.print(f"  [cyan]{row['name']:<28}[/]{count:>16}   {outputs}{published}")
-
-
-def _read_index() -> dict[str, ModelInfo]:
-    """The catalogue, and the models of the user's own."""
-    from headwise.catalog import list_own_models, read_index
-
-    if not list_own_models():
-        return read_index()
-    from headwise.models.build import describe_own_models
-
-    return {**read_index(), **describe_own_models()}
 
 
 def _cite(info: ModelInfo) -> str:
@@ -119,10 +109,11 @@ def show(
         Print one JSON object.
     """
     from headwise import catalog
+    from headwise.models.own import read_full_index
     from headwise.models.summary import read_summary
 
     architecture, size = catalog.resolve(name)  # a wrong name is an error before torch is imported
-    info = _read_index()[architecture]
+    info = read_full_index()[architecture]
     if set_ or vocab or length or info.family == catalog.OWN_FAMILY:
         summary = _summarise(architecture, size, set_ or [], vocab, length)
     else:
@@ -149,8 +140,6 @@ def _summarise(architecture: str, size: str, changed: list[str], vocab: int, len
 def _print_cost(summary: Summary, info: ModelInfo, vocab: int, json_: bool) -> None:
     from dataclasses import asdict
 
-    from rich.console import Console
-
     from headwise.compare.render import format_si
 
     assert summary.cost is not None
@@ -159,7 +148,7 @@ def _print_cost(summary: Summary, info: ModelInfo, vocab: int, json_: bool) -> N
         report = {"name": top.name, "paper": info.paper, "cost": asdict(cost), "tree": top.to_json()}
         print(json.dumps(report, indent=1))
         return
-    console = Console()
+    console = make_console()
     console.print(_draw_tree(top))
     if summary.image:
         pixels = " x ".join(map(str, summary.image[1:]))
@@ -171,10 +160,12 @@ def _print_cost(summary: Summary, info: ModelInfo, vocab: int, json_: bool) -> N
         outputs, unit, example = f"a vocabulary of {vocab:,}", f"token, at {cost.length} tokens", "text"
     per_token = cost.cache_bytes_per_token
     cache = f"\n                 {_format_bytes(per_token)} KV cache per target token" if per_token else ""
+    shown_again = f"{top.tied_parameters:,} more in the tree"
+    tied = f"                 tied weights, {shown_again}, are counted once\n" if top.tied_parameters else ""
     console.print(
         f"\n{_cite(info)}\n"
         f"parameters       {cost.parameters:,} with {outputs}\n"
-        f"FLOPs            {format_si(cost.flops_per_token)} per {unit} (forward)\n"
+        f"{tied}FLOPs            {format_si(cost.flops_per_token)} per {unit} (forward)\n"
         f"training memory  {_format_bytes(cost.training_bytes)} weights, gradients and Adam moments\n"
         f"                 {_format_bytes(cost.activation_bytes)} activations per {example}\n"
         f"inference memory {_format_bytes(cost.decoding_bytes)} weights{cache}",
@@ -215,8 +206,12 @@ def _format_node(node: Node) -> str:
 
 
 def _format_bytes(number: float) -> str:
+    """
+    >>> _format_bytes(512), _format_bytes(1010 * 1024), _format_bytes(963.4 * 2**20)
+    ('512 B', '0.986 MiB', '963 MiB')
+    """
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if number < 1024:
+        if number < 999.5:
             return f"{number:.3g} {unit}"
         number /= 1024
     return f"{number:.3g} TiB"

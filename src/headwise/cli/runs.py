@@ -11,6 +11,7 @@ from cyclopts import App, Parameter
 
 from headwise.cli.common import DataRoot, Json, make_printable, say
 from headwise.errors import UserError
+from headwise.utils.console import make_console
 
 app = App(name="runs")
 
@@ -38,9 +39,12 @@ def runs(
     paths
         Run folders, or folders of runs; `runs` by default.
     """
+    from headwise.inspect.files import check_ending
     from headwise.runs import Run, find_runs, summarize_run
     from headwise.runs.metrics import to_json_values
 
+    if plot:
+        check_ending(plot, ".svg", ".png")
     opened: list[Run] = []
     for path in paths or (Path("runs"),):
         if not path.is_dir():
@@ -178,7 +182,6 @@ def _list_data(run: Any, data_root: Path | None) -> dict[str, Path]:
 
 
 def _print_table(summaries: list[Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -195,11 +198,10 @@ def _print_table(summaries: list[Any]) -> None:
             f"{each.score} {best}".strip(), state, each.created.replace("T", " ")[:16],
         )  # fmt: skip
         table.add_row(*(Text(make_printable(cell)) for cell in cells))
-    Console().print(table)
+    make_console().print(table)
 
 
 def _print_differences(runs: list[Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -211,4 +213,4 @@ def _print_differences(runs: list[Any]) -> None:
         table.add_column(Text(make_printable(run.name)))
     for key, values in find_differences([run.config for run in runs]).items():
         table.add_row(*(Text(make_printable(cell)) for cell in (key, *("-" if v is None else str(v) for v in values))))
-    Console().print(table)
+    make_console().print(table)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import log_to_stderr, say
+from headwise.cli.common import DataRoot, log_to_stderr, say
 from headwise.errors import UserError
 from headwise.utils.extras import needed_for
 
@@ -21,6 +21,7 @@ def studio(
     key: Annotated[
         str, Parameter(help="Secret that requests must contain if other machines can reach the studio.")
     ] = "",
+    data_root: DataRoot = None,
     browser: Annotated[bool, Parameter(help="Open a browser.")] = True,
 ) -> None:
     """Explore runs in the browser: attention of every head, decoding step by step.
@@ -30,6 +31,8 @@ def studio(
         headwise studio
         headwise studio runs/demo runs/shakespeare-gpt
         headwise studio --port 9000 --no-browser
+        headwise studio /elsewhere/runs --data-root /disk/corpora
+        headwise studio --with my_parts.py
 
     Parameters
     ----------
@@ -45,7 +48,7 @@ def studio(
     for path in runs:
         if not path.is_dir():
             raise UserError(f"{path}: there is no such folder; name a run, or the folder of your runs")
-    registry = RunRegistry(runs or (Path("runs"),))
+    registry = RunRegistry(runs or (Path("runs"),), data_root or "")
     if not registry.items():
         say("there are no runs yet: `headwise demo` trains one, which then appears in the studio")
     serve(registry, Address(host, port, key), browser=browser, say=say)

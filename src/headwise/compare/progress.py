@@ -9,6 +9,7 @@ from threading import Lock
 from time import monotonic
 from typing import Any, Protocol
 
+from headwise.utils.console import make_console
 from headwise.utils.notebook import NotebookDisplay, in_notebook, render_bar
 
 Message = Mapping[str, Any]  # share, step, text
@@ -54,7 +55,6 @@ class Bars:
     """A rich progress bar per cell; finished cells become lines above."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
         self.bars = Progress(
@@ -63,7 +63,7 @@ class Bars:
             TaskProgressColumn(),
             TextColumn("step {task.fields[step]}  {task.fields[text]}", markup=False),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
+            console=make_console(stderr=True),
             refresh_per_second=4,
         )
         self.tasks: dict[str, TaskID] = {}

@@ -12,6 +12,7 @@ from typing import Any
 from headwise.compare.config import Published
 from headwise.compare.estimate import Estimate, estimate_difference, estimate_score
 from headwise.compare.values import Arm, Comparison, Outcome
+from headwise.utils.console import make_console
 
 MEAN_COLUMNS: dict[str, tuple[Callable[[Outcome], float | None], Callable[[float], str]]] = {
     "parameters": (lambda outcome: outcome.parameters, lambda number: f"{number:,.0f}"),
@@ -101,7 +102,6 @@ def print_markdown(comparison: Comparison) -> None:
 
 def print_text_table(heading: str, grid: Sequence[Sequence[str]], remarks: Sequence[str]) -> None:
     """Print a table; a row whose name ends with a star is bold."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -112,7 +112,7 @@ def print_text_table(heading: str, grid: Sequence[Sequence[str]], remarks: Seque
     for row in body:
         table.add_row(*map(escape, row), style="bold" if row[0].endswith(" *") else "")
     print(heading)
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    make_console(width=None if sys.stdout.isatty() else 200).print(table)
     print("\n".join(remarks))
 
 

@@ -2,7 +2,7 @@
 
 It reads the cell from the first line of stdin and writes lines of JSON: progress and, on an error, `failed`. The
 outcome is saved in the run folder. When stdin is closed, also by the death of the parent, it saves a checkpoint and
-exits.
+exits; if the parent is dead and that takes more than a minute, it is killed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from math import nan
 from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,7 @@ from headwise.errors import UserError
 from headwise.evaluate.score import Score
 from headwise.train.progress import Row, format_row
 from headwise.utils.files import write
+from headwise.utils.parent import die_with_parent
 
 if TYPE_CHECKING:
     from headwise.inference.trained_model import TrainedModel
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from headwise.train.state import Result
 
 log = logging.getLogger(__name__)
+
+GRACE = 60.0  # seconds for the last checkpoint after the parent's death
 
 Send = Callable[[dict[str, Any]], None]
 
@@ -101,7 +106,7 @@ def read_validation_score(result: Result) -> Score:
     if not result.best:
         raise UserError("training gave no finite validation score; add validation data, or lower train.schedule.lr")
     name, value = result.best["name"], result.best["value"]
-    return Score(name, value, low=value, high=value)
+    return Score(name, value, low=nan, high=nan)
 
 
 def read_curve(run: Run, shares: Mapping[str, float], steps: int, metric: str) -> list[Score]:
@@ -112,7 +117,7 @@ def read_curve(run: Run, shares: Mapping[str, float], steps: int, metric: str) -
         step = round(share * steps)
         if step not in curve:
             raise UserError(f"curve: '{name}' is read at step {step:,}, which has no validation; set validate_every")
-        scores.append(Score(name, curve[step], low=curve[step], high=curve[step]))
+        scores.append(Score(name, curve[step], low=nan, high=nan))
     return scores
 
 
@@ -146,8 +151,10 @@ def main(*options: str) -> None:
     os.dup2(2, 1)  # other output, also of C libraries, must not mix with the messages
 
     def send(message: dict[str, Any]) -> None:
-        print(json.dumps(message), file=reports, flush=True)
+        with suppress(BrokenPipeError):  # the parent is dead; the last checkpoint is still to be saved
+            print(json.dumps(message), file=reports, flush=True)
 
+    die_with_parent(GRACE)
     line = sys.stdin.readline()
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     try:

@@ -143,7 +143,7 @@ def describe_error(error: BaseException, file: str) -> str:
 
 def list_parts_files() -> list[PartsFile]:
     """The parts files that this process has imported."""
-    modules = [module for name, module in sys.modules.items() if name.startswith(PREFIX)]
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith(PREFIX)]
     return [module.__parts_file__ for module in modules if hasattr(module, "__parts_file__")]
 
 

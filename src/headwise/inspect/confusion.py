@@ -14,7 +14,7 @@ from headwise.inspect.pictures import (
     draw_colour_bar,
     draw_column_labels,
     draw_row_labels,
-    format_token,
+    format_label,
 )
 from headwise.inspect.svg import Drawing, Grid, Rect, Shape, Text, text_width
 
@@ -29,7 +29,7 @@ def draw_confusion_matrix(counts: Counts, labels: Sequence[str], title: str, not
     size = len(labels)
     cell = min(64.0, max(12.0, 760.0 / max(size, 1)))
     letters = min(15.0, cell * 0.4)
-    names = [format_token(label) for label in labels]
+    names = [format_label(label) for label in labels]
     longest = max(text_width(name, letters) for name in names)
     upright = letters * min(1, 0.8 * cell / longest)  # one font size for all columns, with room for capitals
     flat = upright >= min(9, letters)

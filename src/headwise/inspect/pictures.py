@@ -146,7 +146,16 @@ def format_token(token: str, longest: int = 14) -> str:
     >>> format_token(" a"), format_token("Donaudampfschifffahrt")
     ('␣a', 'Donaudampfsch…')
     """
-    label = replace_controls(token).replace(" ", "␣") or "∅"
+    return format_label(token.replace(" ", "␣"), longest)
+
+
+def format_label(label: str, longest: int = 24) -> str:
+    """Format the name of a class: long ones cut.
+
+    >>> format_label("science and technology"), format_label("science and technology", 10)
+    ('science and technology', 'science a…')
+    """
+    label = replace_controls(label) or "∅"
     return label if len(label) <= longest else label[: longest - 1] + "…"
 
 

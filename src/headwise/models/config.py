@@ -44,7 +44,7 @@ class ModelConfig(Config):
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         """An nn.Module of the task's shape (models/encoder_decoder.py, models/language_model.py, ...), for `vocab`
         input tokens and `outputs` target tokens or labels; 0 outputs: the same vocabulary."""
-        raise TypeError(f"{type(self).__name__} has no build method")
+        raise UserError(f"{self.kind}: {type(self).__name__} has no build method; write one that returns the model")
 
     def check_built(self, built: Any, *arguments: Any) -> Any:
         if not hasattr(super().check_built(built), "state_dict"):

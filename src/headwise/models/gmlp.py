@@ -46,7 +46,7 @@ class GatedMlpFields(Config):
 
 def list_layer_parts(config: LayerFields, mixer: Any) -> tuple[Parts, ...]:
     """The parts of a layer: a gMLP block stands alone."""
-    return ((mixer,),) if isinstance(mixer, GatedMlpConfig) else ((mixer, config.feedforward),)
+    return ((mixer,),) if mixer.with_feedforward else ((mixer, config.feedforward),)
 
 
 class GatedMlpModelConfig(GatedMlpFields, OneStackFields, TextFields, ModelConfig):
@@ -88,16 +88,13 @@ class ImageGatedMlpConfig(GatedMlpFields, OneStackFields, ImageFields, ModelConf
         return self.pool
 
     def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
-        mixer = self.mixer
-        if isinstance(mixer, GatedMlpConfig):  # the image size sets the number of tokens
-            rows, columns = self.grid(self.patch)
-            mixer = mixer.replace(max_length=self.class_tokens + rows * columns)
-        return list_layer_parts(self, mixer)
+        rows, columns = self.grid(self.patch)
+        return list_layer_parts(self, self.mixer.fit_length(self.class_tokens + rows * columns))
 
     def encoder(self) -> ImageEncoder:
         grid = self.grid(self.patch)
         patches = PatchEmbedding(self.channels, self.width, self.patch)
-        if isinstance(self.mixer, GatedMlpConfig):
+        if self.mixer.fixed_length:
             patches = FixedGridPatchEmbedding(self.channels, self.width, self.patch, grid)
         positions = self.positions.build_grid_positions(self.width, grid, self.class_tokens)
         stem = ImageStem(patches, self.width, self.class_tokens, positions, self.dropout)

@@ -48,16 +48,13 @@ class MixerConfig(OneStackFields, ImageFields, ModelConfig):
         return self.pool
 
     def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
-        mixer = self.mixer
-        if isinstance(mixer, TokensConfig):  # the image size sets the number of tokens
-            rows, columns = self.grid(self.patch)
-            mixer = mixer.replace(max_length=self.class_tokens + rows * columns)
-        return ((mixer, self.feedforward),)
+        rows, columns = self.grid(self.patch)
+        return ((self.mixer.fit_length(self.class_tokens + rows * columns), self.feedforward),)
 
     def encoder(self) -> ImageEncoder:
         grid = self.grid(self.patch)
         patches = PatchEmbedding(self.channels, self.width, self.patch)
-        if isinstance(self.mixer, TokensConfig):
+        if self.mixer.fixed_length:
             patches = FixedGridPatchEmbedding(self.channels, self.width, self.patch, grid)
         positions = self.positions.build_grid_positions(self.width, grid, self.class_tokens)
         stem = ImageStem(patches, self.width, self.class_tokens, positions, self.dropout)

@@ -15,7 +15,10 @@ OPEN_DEPTH = 2  # levels that are unfolded at first
 
 def render_model(model: nn.Module) -> str:
     """Render the tree as nested `details` elements, which need neither script nor style sheet."""
-    return f'<div style="font-family: monospace">{render_node(build_tree(model, type(model).__name__))}</div>'
+    tree = build_tree(model, type(model).__name__)
+    note = f"Tied weights are counted once; the tree shows them at each place, {tree.tied_parameters:,} more."
+    tied = f'<div style="opacity: .65">{note}</div>' if tree.tied_parameters else ""
+    return f'<div style="font-family: monospace">{render_node(tree)}{tied}</div>'
 
 
 def render_node(node: Node, depth: int = 0) -> str:

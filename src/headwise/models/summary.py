@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from functools import cache
 from importlib import resources
+from math import prod
 from typing import Any
 
 FILE = "summaries.json"  # in the package
@@ -40,6 +41,15 @@ class Node:
     tensors: dict[str, tuple[int, ...]] = field(default_factory=dict)
     children: list[Node] = field(default_factory=list)
     repeats: int = 1
+
+    @property
+    def tied_parameters(self) -> int:
+        """Parameters that the tree shows more than once and `parameters` does not: tied tables, layers that share."""
+        return self._sum_tensors() - self.repeats * self.parameters
+
+    def _sum_tensors(self) -> int:
+        tensors = sum(prod(shape) for shape in self.tensors.values())
+        return self.repeats * (tensors + sum(child._sum_tensors() for child in self.children))
 
     def to_json(self) -> dict[str, Any]:
         shown: dict[str, Any] = {"name": self.name, "kind": self.kind, "parameters": self.parameters}

@@ -9,7 +9,8 @@ from math import isfinite
 from headwise.runs.run import Run, Summary, summarize_run
 from headwise.utils.notebook import render_table
 
-WIDTH, HEIGHT, MARGIN = 340, 150, 34
+WIDTH, HEIGHT, MARGIN = 356, 150, 34
+LEFT = 50  # margin of the numbers beside the axis, such as 0.00146
 Point = tuple[float, float]
 
 
@@ -39,9 +40,9 @@ def draw_curve(title: str, points: Sequence[Point]) -> str:
     if not points:
         return ""
     (left, right), (low, high) = (_find_ends([point[axis] for point in points]) for axis in (0, 1))
-    inner_width, inner_height = WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN
+    inner_width, inner_height = WIDTH - LEFT - MARGIN, HEIGHT - 2 * MARGIN
     path = " ".join(
-        f"{MARGIN + inner_width * (x - left) / (right - left):.1f},"
+        f"{LEFT + inner_width * (x - left) / (right - left):.1f},"
         f"{MARGIN + inner_height * (high - y) / (high - low):.1f}"
         for x, y in points
     )
@@ -50,11 +51,11 @@ def draw_curve(title: str, points: Sequence[Point]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
         f'role="img" aria-label="{escape(title)}" style="font: 10px sans-serif" fill="currentColor">'
-        f'<text x="{MARGIN}" y="16" style="font-weight: bold">{escape(title)}</text>'
-        f'<path d="M{MARGIN} {MARGIN}V{bottom}H{WIDTH - MARGIN}" fill="none" stroke="currentColor" opacity=".4"/>'
-        f'<text x="{MARGIN - 3}" y="{MARGIN + 4}" text-anchor="end">{high:.3g}</text>'
-        f'<text x="{MARGIN - 3}" y="{bottom}" text-anchor="end">{low:.3g}</text>'
-        f'<text x="{MARGIN}" y="{bottom + 13}">{left:.0f}</text>'
+        f'<text x="{LEFT}" y="16" style="font-weight: bold">{escape(title)}</text>'
+        f'<path d="M{LEFT} {MARGIN}V{bottom}H{WIDTH - MARGIN}" fill="none" stroke="currentColor" opacity=".4"/>'
+        f'<text x="{LEFT - 3}" y="{MARGIN + 4}" text-anchor="end">{high:.3g}</text>'
+        f'<text x="{LEFT - 3}" y="{bottom}" text-anchor="end">{low:.3g}</text>'
+        f'<text x="{LEFT}" y="{bottom + 13}">{left:.0f}</text>'
         f'<text x="{WIDTH - MARGIN}" y="{bottom + 13}" text-anchor="end">step {right:.0f}</text>'
         f'<polyline points="{path}" fill="none" stroke="#4c78a8" stroke-width="1.5"/><g fill="#4c78a8">{dots}</g></svg>'
     )

@@ -33,15 +33,18 @@ def plot_search(result: SearchResult, out: Path | str) -> Path:
         history.step(numbers, best, where="post", color=INTERVAL, linewidth=1.5, label="best so far")
         better = "lower" if result.lower else "higher"
         history.set(title=result.name, xlabel="trial", ylabel=f"{result.score}, {better} is better")
+        history.xaxis.get_major_locator().set_params(integer=True)  # trials are counted
         history.grid(alpha=0.3)
         history.legend(fontsize="small")
         keys = sorted(result.importances, key=lambda key: result.importances[key])
-        importance.barh(range(len(keys)), [result.importances[key] for key in keys], color=DOT, height=0.6)
+        bars = importance.barh(range(len(keys)), [result.importances[key] for key in keys], color=DOT, height=0.6)
+        importance.bar_label(bars, [f"{result.importances[key]:.0%}" for key in keys], padding=4)
         importance.set_yticks(range(len(keys)), keys)
         title = "importance" if keys else "importance: too few complete trials"
-        importance.set(title=title, xlim=(0, 1), ylim=(-0.7, max(len(keys), 1) - 0.3))
+        importance.set(title=title, xlabel="PED-ANOVA, sums to 1", xlim=(0, 1.08), ylim=(-0.7, max(len(keys), 1) - 0.3))
         importance.grid(axis="x", alpha=0.3)
         importance.tick_params(left=False)
         for axes in (history, importance):
+            axes.set_axisbelow(True)  # the grid
             axes.spines[["top", "right"]].set_visible(False)
     return out

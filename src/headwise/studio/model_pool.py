@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
+from pathlib import Path
 from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar
@@ -67,7 +68,7 @@ class ModelPool:
             future, lock = self.loaded[key]
         if is_new:  # load outside the lock, so that requests for other models go on
             try:
-                future.set_result(load_model(folder))
+                future.set_result(load_model(folder, self.registry.data_root))
             except Exception as error:
                 future.set_exception(error)
                 with self.lock:
@@ -75,11 +76,11 @@ class ModelPool:
         return future.result(), lock
 
 
-def load_model(folder: RunFolder) -> TrainedModel:
+def load_model(folder: RunFolder, data_root: str | Path = "") -> TrainedModel:
     from headwise.experiment.load import load
 
     try:
-        return load(folder.path)
+        return load(folder.path, data_root=data_root)
     except UserError:
         raise
     except Exception as error:  # a damaged folder must not stop the studio

@@ -63,8 +63,11 @@ def decode_name(name: str) -> str:
 class RunRegistry:
     """Maps names to folders. Folders of runs are searched again at each request, since training may add runs."""
 
-    def __init__(self, paths: Sequence[Path]):
+    def __init__(self, paths: Sequence[Path], data_root: str | Path = ""):
         self.paths = tuple(paths)
+        self.data_root = (
+            data_root  # the folder of the runs' data, if they are neither beside the runs nor where they were
+        )
 
     def items(self) -> dict[str, RunFolder]:
         """All folders by name. If two have the same name, the second gets its parent's name as a prefix."""

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -83,6 +84,15 @@ class Evaluation:
     scores: list[Score]
     labels: list[str] = field(default_factory=list)
     confusion: np.ndarray | None = None
+
+
+def shorten_path(name: str) -> str:
+    """The file of an image and its folder: a run says nothing of the machine that it was trained on.
+
+    >>> shorten_path("/home/me/pets/cat/1.png")
+    'cat/1.png'
+    """
+    return "/".join(Path(name).parts[-2:])
 
 
 class Sample(NamedTuple):
@@ -219,7 +229,8 @@ class Task(ABC, Generic[Settings, Model, ExampleSet, PairSet]):
         """Outputs for the first `count` pairs, to follow a training."""
         result = self.evaluate(model, take_first(pairs, count))
         references = map(" / ".join, result.references)
-        return [Sample(*texts) for texts in zip(result.sources, result.outputs, references, strict=True)]
+        sources = map(shorten_path, result.sources) if self.config.reads == "images" else result.sources
+        return [Sample(*texts) for texts in zip(sources, result.outputs, references, strict=True)]
 
     def describe_image(self, model: Model, image: Tensor, config: DecodeConfig) -> ImageDescription:
         """The model's output for one image (1, C, H, W) of bytes."""

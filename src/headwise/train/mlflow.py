@@ -6,6 +6,7 @@ The MLflow run id is kept in `mlflow.json` of the run folder, so that a resumed 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from headwise.train.state import Result
 
+NO_TELEMETRY = "MLFLOW_DISABLE_TELEMETRY"  # else the client reports its use to MLflow's authors
 RUN_FILE = "mlflow.json"
 BATCH = 100  # parameters at most in one request
 MAX_VALUE = 6000  # characters at most of a parameter's value
@@ -102,6 +104,7 @@ class MlflowConfig(ObserverConfig):
     tags: tuple[Annotated[str, Field(pattern=r"^[^=]+=")], ...] = ()  # such as "team=speech"
 
     def build(self) -> Observer:
+        os.environ.setdefault(NO_TELEMETRY, "true")  # read when mlflow is imported
         with needed_for("train.observers"):
             for package in ("mlflow.tracking", "sqlalchemy", "alembic"):  # the local store needs the latter two
                 import_module(package)

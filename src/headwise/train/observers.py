@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwise.config.base import Config, Table
+from headwise.errors import UserError
 
 if TYPE_CHECKING:
     from headwise.runs.metrics import Metrics
@@ -66,7 +67,7 @@ class ObserverConfig(Config):
 
     def build(self) -> Observer:
         """A new observer. A missing package is an error here, before there is a run; nothing is opened yet."""
-        raise NotImplementedError
+        raise UserError(f"{self.kind}: {type(self).__name__} has no build method; write one that returns the observer")
 
 
 class MetricsFile(Observer):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from headwise.config.base import Config, Fraction, NonNegativeFloat, PositiveFloat
+from headwise.errors import UserError
 
 NO_SCALES: Mapping[str, float] = MappingProxyType({})  # all parameters have the full learning rate
 JSON = ":json"  # suffix of state entries that are not tensors
@@ -211,7 +212,7 @@ class OptimizerConfig(Config):
     kind: str
 
     def build(self, model: nn.Module, lr_scales: Mapping[str, float] = NO_SCALES) -> Optimizer:
-        raise TypeError(f"{type(self).__name__} has no build method")
+        raise UserError(f"{self.kind}: {type(self).__name__} has no build method; write one that returns the optimiser")
 
 
 class AdamConfig(OptimizerConfig):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import Any, Protocol
 
+from headwise.utils.console import make_console
 from headwise.utils.notebook import NotebookDisplay, in_notebook, render_bar
 
 Row = Mapping[str, Any]
@@ -104,7 +105,6 @@ class Bar:
     """A rich progress bar on stderr."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as RichProgress
 
@@ -116,7 +116,7 @@ class Bar:
             TextColumn("{task.fields[text]}"),
             TimeElapsedColumn(),
             TextColumn("{task.fields[left]} left"),
-            console=Console(stderr=True),
+            console=make_console(stderr=True),
             refresh_per_second=4,
         )
         self.task = self.bar.add_task("", total=1.0, step=0, epoch=0, text="", left="?")

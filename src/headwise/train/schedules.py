@@ -31,7 +31,7 @@ class ScheduleConfig(Config):
     follows_budget: ClassVar[bool] = False  # decays over the budget, after a warm-up of `warmup` steps
 
     def build(self) -> Schedule:
-        raise TypeError(f"{type(self).__name__} has no build method")
+        raise UserError(f"{self.kind}: {type(self).__name__} has no build method; write one that returns the schedule")
 
 
 def noam(width: int, warmup: int, factor: float = 1.0) -> Schedule:

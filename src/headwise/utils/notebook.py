@@ -40,7 +40,7 @@ def render_table(heading: str, rows: Sequence[Sequence[str]], notes: Sequence[st
         bold = bool(row) and row[0].endswith(" *")
         cells = (f"<b>{escape(cell)}</b>" if bold else escape(cell) for cell in row)
         parts.append("</tr><tr>")
-        parts += [f'<td style="{_align(number)}">{cell}</td>' for number, cell in enumerate(cells)]
+        parts += [f'<td style="{_align(number)}{_wrap(number)}">{cell}</td>' for number, cell in enumerate(cells)]
     parts.append("</tr></table>")
     parts += [f'<p style="margin: .2rem 0; opacity: .75">{escape(note)}</p>' for note in notes]
     return "".join([*parts, "</div>"])
@@ -48,6 +48,11 @@ def render_table(heading: str, rows: Sequence[Sequence[str]], notes: Sequence[st
 
 def _align(column: int) -> str:
     return CELL.format(align="left" if column == 0 else "right")
+
+
+def _wrap(column: int) -> str:
+    """Names may be broken into lines; a number and its interval stay together."""
+    return "" if column == 0 else "; white-space: nowrap"
 
 
 def render_frame(page: str, height: int) -> str:

@@ -10,6 +10,8 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
+from headwise.utils.console import make_console
+
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
@@ -39,7 +41,6 @@ def show_progress(results: Iterator[Result], total: int, title: str) -> Iterator
     """Yield the results, with a progress bar if stderr is a terminal."""
     if not sys.stderr.isatty():
         return results
-    from rich.console import Console
     from rich.progress import track
 
-    return iter(track(results, title, total, console=Console(stderr=True), transient=True))
+    return iter(track(results, title, total, console=make_console(stderr=True), transient=True))

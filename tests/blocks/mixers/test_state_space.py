@@ -16,7 +16,7 @@ from headwise.blocks.mixers.state_space import DIRECT, DiagonalStateSpace, State
 from headwise.blocks.stream import Context, Stream
 from headwise.config.base import validate
 from headwise.errors import UserError
-from headwise.testing import assert_parity, perturb_parameters
+from headwise.testing import assert_parity, check_part, perturb_parameters
 from headwise.train.optim import group_parameters
 
 FORMS = [(init, discretisation) for init in ("lin", "inv") for discretisation in ("zoh", "bilinear")]
@@ -151,3 +151,8 @@ def test_sizes_that_cannot_be_built_are_refused() -> None:
         validate(StateSpaceConfig, {"state": 3})
     with pytest.raises(UserError, match=r"a `min_step` of 0.5 exceeds `max_step` = 0.1; lower it"):
         validate(StateSpaceConfig, {"min_step": 0.5})
+
+
+def test_default_steps_are_what_the_part_declares() -> None:
+    """With steps down to 0.001 it forgets over thousands of tokens."""
+    check_part(StateSpaceConfig())

@@ -134,7 +134,7 @@ class ScoreConfig(Config):
     kind: str
 
     def build(self, width_q: int, width_k: int, heads: int) -> Score:
-        raise TypeError(f"{type(self).__name__} has no build method")
+        raise UserError(f"{self.kind}: {type(self).__name__} has no build method; write one that returns the score")
 
     def check_widths(self, width_q: int, width_k: int) -> int:
         """The width of queries and keys, which must be the same."""

@@ -126,6 +126,7 @@ class GatedMlp(Part):
 class GatedMlpConfig(PartConfig):
     """gMLP block over at most `max_length` tokens; `hidden` channels, 0: those of the model's feed-forward network."""
 
+    fixed_length = with_feedforward = True
     kind: Literal["gmlp"] = "gmlp"
     max_length: int = Field(512, ge=1)
     hidden: int = Field(0, ge=0)

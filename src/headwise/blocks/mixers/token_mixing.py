@@ -53,6 +53,7 @@ class TokenMixing(Part):
 class TokensConfig(PartConfig):
     """Token-mixing MLP over at most `max_length` tokens; `hidden` channels, 0: half the width, as in the paper."""
 
+    fixed_length = True
     kind: Literal["tokens"] = "tokens"
     max_length: int = Field(512, ge=1)
     hidden: int = Field(0, ge=0)

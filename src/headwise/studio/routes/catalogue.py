@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from headwise.catalog import read_index
+from headwise.catalog import ModelInfo, list_own_models, read_index
+from headwise.config.plugins import list_configs, list_parts_files
 from headwise.errors import UserError, nearest
+from headwise.models.own import read_full_index
 from headwise.studio.model_pool import ModelPool
 from headwise.studio.routes.values import Name
 
@@ -29,14 +32,23 @@ def routes(pool: ModelPool) -> APIRouter:
 
         return ModelTrees()
 
+    async def read_models() -> dict[str, ModelInfo]:
+        """The index; models of the user's own are built to count them, outside the event loop."""
+        return await pool.run(read_full_index) if list_own_models() else read_index()
+
     @router.get("")
     async def catalogue() -> list[dict[str, Any]]:
-        return list_models()
+        return describe_models(await read_models())
+
+    @router.get("/parts")
+    async def parts() -> list[dict[str, str]]:
+        return list_own_parts()
 
     @router.get("/{name}/counts")
     async def counts(name: Name) -> dict[str, int]:
-        if (info := read_index().get(name)) is None:
-            raise UserError(f"there is no architecture '{name}'; {nearest(name, read_index())}")
+        index = await read_models()
+        if (info := index.get(name)) is None:
+            raise UserError(f"there is no architecture '{name}'; {nearest(name, index)}")
         return {f"{name}-{size}": size_info.parameters for size, size_info in info.sizes.items()}
 
     @router.get("/{name}/structure")
@@ -50,8 +62,8 @@ def routes(pool: ModelPool) -> APIRouter:
     return router
 
 
-def list_models() -> list[dict[str, Any]]:
-    """Every architecture with its sizes, from the index."""
+def describe_models(index: Mapping[str, ModelInfo]) -> list[dict[str, Any]]:
+    """Every architecture with its sizes."""
     return [
         {
             "name": info.name,
@@ -70,5 +82,20 @@ def list_models() -> list[dict[str, Any]]:
                 for size, size_info in info.sizes.items()
             ],
         }
-        for info in read_index().values()
+        for info in index.values()
+    ]
+
+
+def list_own_parts() -> list[dict[str, str]]:
+    """The parts that the user's files (`--with`) have added: kind, what it is, its file and its first line."""
+    return [
+        {
+            "kind": str(config.model_fields["kind"].default),
+            "what": table.what,
+            "file": parts.path.name,
+            "summary": (config.__doc__ or "").strip().partition("\n")[0],
+        }
+        for parts in list_parts_files()
+        for table, config in list_configs(parts)
+        if table.what != "model"
     ]

@@ -14,9 +14,9 @@ export async function catalogue(view, state, keep) {
   const find = el("input", { type: "search", placeholder: "name, paper or year", value: chosen.find, oninput: () => { chosen.find = find.value; list(); } });
   const family = el("select", { onchange: () => { chosen.family = family.value; list(); } });
   const task = el("select", { onchange: () => { chosen.task = task.value; list(); } });
-  const sorts = el("div"), names = el("div", { class: "entries" }), count = el("p", { class: "note" });
+  const own = el("div"), sorts = el("div"), names = el("div", { class: "entries" }), count = el("p", { class: "note" });
   const filters = el("section", { class: "panel", "aria-label": "Architectures" },
-    field("Find", find), el("div", { class: "pair" }, field("Family", family), field("Task", task)), sorts, count, names, problem);
+    field("Find", find), el("div", { class: "pair" }, field("Family", family), field("Task", task)), sorts, count, names, problem, own);
   const shown = el("section", { class: "panel", "aria-label": "Model" }, el("p", { class: "note" }, "Choose a size of an architecture to see its modules."));
   const plotted = el("section", { class: "panel", "aria-label": "Cost" });
   view.replaceChildren(el("h1", {}, "Catalogue"),
@@ -24,6 +24,9 @@ export async function catalogue(view, state, keep) {
     el("div", { class: "columns wide" }, filters, el("div", { class: "stack" }, shown, plotted)));
 
   const entries = await get("/api/catalogue").catch((error) => { problem.textContent = error.message; return []; });
+  const parts = await get("/api/catalogue/parts").catch(() => []);
+  if (parts.length) own.append(el("h2", {}, "Your own parts"), el("ul", { class: "note" }, ...parts.map((part) =>
+    el("li", {}, el("b", {}, part.kind), ` ${part.what}, ${part.file}${part.summary ? `: ${part.summary}` : ""}`))));
   const counts = new Map(), labels = new Map(), seen = new Set();
   let busy = false, counting = () => {}; // starts once the requested model is drawn
   const observer = new IntersectionObserver((changes) => {
@@ -72,9 +75,9 @@ export async function catalogue(view, state, keep) {
 
   function drawEntry(entry) {
     return el("article", { class: "entry", "data-entry": entry.name },
-      el("h2", {}, entry.name, el("span", { class: "quiet" }, ` ${entry.year}, ${entry.family}`)),
+      el("h2", {}, entry.name, el("span", { class: "quiet" }, entry.year ? ` ${entry.year}, ${entry.family}` : " your own")),
       el("p", {}, entry.paper),
-      el("p", { class: "note" }, `${entry.tasks.join(", ")}; checked against ${entry.oracle}`),
+      el("p", { class: "note" }, entry.oracle ? `${entry.tasks.join(", ")}; checked against ${entry.oracle}` : entry.tasks.join(", ")),
       el("div", { class: "row small", role: "group", "aria-label": `Sizes of ${entry.name}` }, ...entry.sizes.map((size) => button(entry, size))));
   }
 
