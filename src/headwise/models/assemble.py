@@ -57,6 +57,8 @@ class TextFields(LayerFields):
     embedding_width: int = Field(0, ge=0)  # factorised embedding table; 0: as wide as the model
     embedding_norm: bool = False
     token_types: int = Field(0, ge=0)  # token type embeddings, one for each text of a pair; 0: none
+    # false: the texts of a pair have one type, as with tokenizers of `transformers` that return no token types
+    pair_types: bool = True
     # embedding table of task types, of which every token has the first (ERNIE 2.0); 0: none
     task_types: int = Field(0, ge=0)
     # with token types, a masked language model also predicts whether the second text follows
@@ -80,7 +82,7 @@ def build_embedding(config: TextFields, table: nn.Embedding) -> Embedding:
         width,
         scale=width**0.5 if config.scale_embeddings else 1.0,
         dropout=config.dropout,
-        types=TokenTypes(width, config.token_types) if config.token_types else None,
+        types=TokenTypes(width, config.token_types, pairs=config.pair_types) if config.token_types else None,
         tasks=TaskTypes(width, config.task_types) if config.task_types else None,
         norm=config.norm.build(width) if config.embedding_norm else None,
         projection=nn.Linear(width, config.width) if config.embedding_width else None,

@@ -35,7 +35,7 @@ from headwise.interop.hf.text import (
 )
 from headwise.interop.hf.ties import drop_tied
 from headwise.interop.hf.tokenizer_classes import ALWAYS_REGISTERED, VERBATIM
-from headwise.interop.hf.tokenizer_config import CLEAN_UP_KEYS, NO_CLASSES, TOKENIZER, TOKENIZER_CONFIG
+from headwise.interop.hf.tokenizer_config import CLEAN_UP_KEYS, NO_CLASSES, TOKEN_TYPES, TOKENIZER, TOKENIZER_CONFIG
 from headwise.interop.hf.tokenizer_json import add_post_processor, to_tokenizer_json
 from headwise.interop.hf.weights import build_state_dict
 from headwise.models.assemble import TextFields
@@ -57,7 +57,7 @@ from headwise.vision.pixels import Pixels
 # Settings that change no outputs of a trained model, that its tensors show, or that are compared as stacks.
 IGNORED_SETTINGS = {
     "kind", "dropout", "attention_dropout", "hidden_dropout", "drop_path", "embeddings", "output_bias", "suppress_ids",
-    "pool", "next_sentence_head", "class_heads", "frozen", "backbone_lr_scale", "tie", "upsample",
+    "pool", "next_sentence_head", "class_heads", "frozen", "backbone_lr_scale", "tie", "upsample", "pair_types",
 }  # fmt: skip
 STACK_SETTINGS = {"depth", "layers", "shared", "groups", "encoder", "decoder"}
 SIDES = ("encoder", "decoder")
@@ -151,7 +151,7 @@ def _write_text_model(
             generation = merge_search(generation, decode, target)
         write_json(temporary / "generation_config.json", generation)
         if tokenisers and not architecture.write_tokeniser_files(tokenisers, temporary):
-            _write_tokenisers(tokenisers, architecture, model, temporary)
+            _write_tokenisers(tokenisers, architecture, model, temporary, architecture.reads_pair_types(config))
 
 
 def _check_special_ids(architecture: Architecture, hf_config: HfConfig, data: Mapping[str, Any], task: str) -> None:
@@ -333,7 +333,9 @@ def resolve_settings(config: Any, task: str) -> dict[str, Any]:
     return settings
 
 
-def _write_tokenisers(tokenisers: Tokenisers, architecture: Architecture, model: Any, folder: Path) -> None:
+def _write_tokenisers(
+    tokenisers: Tokenisers, architecture: Architecture, model: Any, folder: Path, pair_types: bool
+) -> None:
     tokeniser, has_labels = _source_tokeniser(tokenisers), not isinstance(model, GenerativeModel)
     flags: dict[str, Any] = {}
     if isinstance(tokeniser, HfTokeniser):
@@ -344,7 +346,8 @@ def _write_tokenisers(tokenisers: Tokenisers, architecture: Architecture, model:
         masks = [MASK] if isinstance(model, MaskedLanguageModel | ReplacedTokenDetector) else []
         has_encoder = not isinstance(model, LanguageModel)
         opens = not has_encoder or model.encoder.prefix_id is not None
-        tokenizer_json = add_post_processor(plain_json, opens, has_encoder, *masks)
+        first_type = architecture.first_token_type
+        tokenizer_json = add_post_processor(plain_json, opens, has_encoder, *masks, first_type=first_type)
         tokens = dict(zip(SPECIAL_NAMES, [*SPECIALS, *masks], strict=False))
     else:
         tokenisers.save(folder / NATIVE)
@@ -352,6 +355,8 @@ def _write_tokenisers(tokenisers: Tokenisers, architecture: Architecture, model:
     write_json(folder / TOKENIZER, tokenizer_json)
     special_tokens = {f"{architecture.special_name(name)}_token": token for name, token in tokens.items() if token}
     data: dict[str, Any] = {"tokenizer_class": VERBATIM, **special_tokens, **flags}
+    if pair_types:
+        data["model_input_names"] = ["input_ids", TOKEN_TYPES, "attention_mask"]
     if architecture.model_type in ALWAYS_REGISTERED:
         data["auto_map"] = NO_CLASSES
     write_json(folder / TOKENIZER_CONFIG, data)
