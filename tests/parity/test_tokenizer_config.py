@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from pathlib import Path
 from typing import Any
 
@@ -354,3 +355,44 @@ def test_a_template_that_the_model_does_not_read_is_refused(tmp_path: Path) -> N
     save_model("bert", AutoTokenizer.from_pretrained(tmp_path), tmp_path)
     with pytest.raises(UserError, match=r"post_processor: transformers reads a text as '\.\.\.', .* here as '\[CLS\]"):
         from_hf(tmp_path)
+
+
+def write_vocabulary_files(folder: Path, family: Family, **files: Any) -> Path:
+    """An older folder, without a tokenizer.json."""
+    write_folder(folder, family, **files)
+    model = read_json(folder / "tokenizer.json")["model"]
+    (folder / "tokenizer.json").unlink()
+    if model["type"] == "WordPiece":
+        words = sorted(model["vocab"], key=lambda word: model["vocab"][word])
+        (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
+    else:
+        (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+        merges = "\n".join(" ".join(merge) for merge in model["merges"])
+        (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}\n", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["bert", "funnel", "gpt2", "roberta", "deberta", "gpt_neox", "qwen2", "openai-gpt"])
+def test_folders_with_vocabulary_files_alone_have_equal_ids(name: str, tmp_path: Path) -> None:
+    family = FAMILIES[name]
+    changes: list[dict[str, Any]] = [
+        {},
+        {"tokenizer_config": None},
+        {"special_tokens_map": {"unk_token": {"content": "<new>", "lstrip": True}}, "added_tokens": {"dog": 900}},
+        {"tokenizer_config": {"tokenizer_class": family.name, "do_lower_case": False, "add_prefix_space": True}},
+    ]
+    for number, files in enumerate(changes):
+        folder = write_vocabulary_files(tmp_path / str(number), family, **files)
+        assert compare_unless_refused(folder) == "", files
+    assert compare(tmp_path / "0") == ""
+
+
+def test_vocabulary_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    folder = write_vocabulary_files(tmp_path, FAMILIES["gpt2"])
+    config = {"tokenizer_config": {"tokenizer_class": VERBATIM}}
+    verbatim = write_vocabulary_files(tmp_path / "verbatim", FAMILIES["gpt2"], **config)
+    with pytest.raises(UserError, match=r"tokenizer_class: .*AutoTokenizer.from_pretrained"):
+        resolve_tokenizer(verbatim, {"model_type": "gpt2"})
+    (folder / "merges.txt").write_text("a b c\n")
+    with pytest.raises(UserError, match=r"merges.txt: cannot be read"):
+        resolve_tokenizer(folder, {"model_type": "gpt2"})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from headwise.errors import UserError
 from headwise.interop.hf.tokenizer_config import TOKENIZER, ResolvedTokenizer, resolve_tokenizer
+from headwise.interop.hf.vocabulary_files import has_vocabulary_files
 from headwise.models.language_model import LanguageModel
 from headwise.text.hf import HfTokeniser, VocabularyMap
 from headwise.text.tokenisers import Tokenisers
@@ -47,7 +48,7 @@ class TokeniserFiles:
     def read(cls, folder: Path, config: Mapping[str, Any]) -> Self:
         """Read the files of a folder; `config` is its `config.json`."""
         path, native = folder / TOKENIZER, folder / NATIVE
-        tokenizer = resolve_tokenizer(folder, config) if path.is_file() else None
+        tokenizer = resolve_tokenizer(folder, config) if path.is_file() or has_vocabulary_files(folder) else None
         return cls(str(path), tokenizer, Tokenisers.load(native) if native.is_file() else None)
 
     def drop_new_tokens(self, vocab: int) -> Self:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from headwise.errors import UserError
 from headwise.interop.folders import read_json
 from headwise.interop.hf.tokenizer_classes import CLASSES, VERBATIM, Inputs, Json, TokenizerClass, choose_class
+from headwise.interop.hf.vocabulary_files import read_vocabulary_files
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
@@ -102,8 +103,10 @@ class ResolvedTokenizer:
 
 
 def resolve_tokenizer(folder: Path, config: Mapping[str, Any]) -> ResolvedTokenizer:
-    """The tokenizer of a folder that has a `tokenizer.json`, as `AutoTokenizer` loads it; `config` is `config.json`."""
-    original = read_json(folder / TOKENIZER)
+    """The tokenizer of a folder that has a `tokenizer.json`, or the vocabulary files of older folders, as
+    `AutoTokenizer` loads it; `config` is `config.json`."""
+    from_files = not (folder / TOKENIZER).is_file()
+    original = read_vocabulary_files(folder) if from_files else read_json(folder / TOKENIZER)
     check_tokenizer_json(original, folder / TOKENIZER)
     original["added_tokens"] = original.get("added_tokens") or []
     where = str(folder / TOKENIZER_CONFIG)
@@ -119,6 +122,11 @@ def resolve_tokenizer(folder: Path, config: Mapping[str, Any]) -> ResolvedTokeni
             raise UserError(
                 f"tokenizer_class: '{name[:80]}' is not known, or does not read tokenizer.json; set {VERBATIM} if "
                 "tokenizer.json is complete"
+            )
+        if from_files and CLASSES[name].build is None:
+            raise UserError(
+                f"tokenizer_class: {name} reads {TOKENIZER}, which the folder does not have; write it with "
+                f"transformers: AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')"
             )
         check_keys(values, name)
         return build_tokenizer(original, values, CLASSES[name])
