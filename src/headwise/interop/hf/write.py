@@ -52,6 +52,7 @@ from headwise.text.base import Tokeniser
 from headwise.text.hf import HfTokeniser, VocabularyMap
 from headwise.text.paired import Paired
 from headwise.text.tokenisers import Tokenisers
+from headwise.utils.files import apply_umask
 from headwise.vision.pixels import Pixels
 
 # Settings that change no outputs of a trained model, that its tensors show, or that are compared as stacks.
@@ -192,6 +193,7 @@ def _save_checkpoint(state: Mapping[str, Tensor], folder: Path) -> None:
     """Save a state dict; safetensors needs tensors that share no storage."""
     copies = {name: tensor.clone().contiguous() for name, tensor in state.items()}
     save_file(copies, folder / WEIGHTS, metadata={"format": "pt"})
+    apply_umask(folder / WEIGHTS)
 
 
 def find_vocabularies(
