@@ -17,7 +17,7 @@ from headwise.decode.config import DecodeConfig
 from headwise.decode.generation_config import to_generation_config
 from headwise.errors import UserError
 from headwise.interop.folders import create_folder
-from headwise.interop.hf import list_architectures
+from headwise.interop.hf import list_architectures, load_architecture
 from headwise.interop.hf.architecture import Architecture, HfConfig, HfTextConfig
 from headwise.interop.hf.channels import move_sines_first
 from headwise.interop.hf.files import WEIGHTS
@@ -85,21 +85,23 @@ def write_folder(
     function: str = "",
     decode: DecodeConfig | None = None,
     layout: Layout = "auto",
+    model_type: str = "",
 ) -> None:
     """Write a folder that `transformers` loads; or timm, where `layout` says so, where `transformers` has no such
     architecture, or where the model's images are prepared as timm does.
 
     An imported model gets its Hugging Face ids back, which its tokeniser or `vocabulary_map` knows; a model trained
     here keeps its ids. `function` turns a classifier's logits into probabilities (softmax or sigmoid);
-    `decode` is written as `generation_config.json`, if it follows the convention of `generate`.
+    `decode` is written as `generation_config.json`, if it follows the convention of `generate`. `model_type` asks for
+    one of several architectures that compute the same, such as xlm-roberta instead of roberta.
     """
     try:
         if tokenisers and isinstance(tokenisers.source, Pixels):
-            _write_image_model(model, config, task, tokenisers, folder, layout)
+            _write_image_model(model, config, task, tokenisers, folder, layout, model_type)
         elif layout == "timm":
             raise UserError("--to timm: timm has image models only; use --to hf")
         else:
-            _write_text_model(model, config, task, tokenisers, folder, vocabulary_map, function, decode)
+            _write_text_model(model, config, task, tokenisers, folder, vocabulary_map, function, decode, model_type)
     except UserError as error:
         if isinstance(error.__cause__, OSError) or Path(folder).exists():
             raise
@@ -115,6 +117,7 @@ def _write_text_model(
     vocabulary_map: VocabularyMap | None,
     function: str,
     decode: DecodeConfig | None,
+    model_type: str,
 ) -> None:
     build_task = "classify" if task == "regress" else task
     labels = tokenisers.target.vocabulary[len(SPECIALS) :] if tokenisers and build_task in LABELLERS else []
@@ -129,7 +132,7 @@ def _write_text_model(
         config = config.replace(encoder_prefix_id=0, encoder_suffix_id=0)  # tokenizer.json has them
     if separate := build_task == "transduce" and target is not source:
         config = config.replace(tie="target" if config.tie == "auto" else config.tie)
-    architecture, hf_config = choose_architecture(config, build_task, source.vocab, separate)
+    architecture, hf_config = choose_architecture(config, build_task, source.vocab, separate, model_type=model_type)
     assert isinstance(hf_config, HfTextConfig)
     class_name = architecture.choose_class_name(build_task, model.state_dict())
     state = build_state_dict(model, architecture.with_head(class_name), Vocabularies(source, target))
@@ -167,7 +170,7 @@ def _check_special_ids(architecture: Architecture, hf_config: HfConfig, data: Ma
 
 
 def _write_image_model(
-    model: Any, config: Any, task: str, tokenisers: Tokenisers, folder: Path | str, layout: Layout
+    model: Any, config: Any, task: str, tokenisers: Tokenisers, folder: Path | str, layout: Layout, model_type: str
 ) -> None:
     """The config has the image size and the channels of the training data."""
     pixels = tokenisers.source
@@ -176,7 +179,7 @@ def _write_image_model(
     sized_config = config.with_image_size(pixels.height, pixels.width, pixels.channels)
     if pixels.fit is not None and pixels.fit.rounding == "nearest":  # as in timm, from which it was read
         layout = "timm"
-    architecture, hf_config = choose_architecture(sized_config, task, layout=layout)
+    architecture, hf_config = choose_architecture(sized_config, task, layout=layout, model_type=model_type)
     assert isinstance(hf_config, ImageConfig)
     hf_config.check_image_size("config.json")
     class_name = architecture.choose_class_name(task, model.state_dict())
@@ -249,13 +252,19 @@ def merge_search(data: dict[str, Any], decode: DecodeConfig, target: VocabularyM
 
 
 def choose_architecture(
-    config: Any, task: str, vocab: int = 0, separate: bool = False, layout: Layout = "auto"
+    config: Any, task: str, vocab: int = 0, separate: bool = False, layout: Layout = "auto", model_type: str = ""
 ) -> tuple[Architecture, HfConfig]:
     """The architecture that expresses all of a model config, with its Hugging Face config: the architecture of the
     same kind, or a relative; of timm if `transformers` has none of this kind. Reading the Hugging Face config back
-    must give the same settings. `separate`: source and target have vocabularies of their own."""
+    must give the same settings. `separate`: source and target have vocabularies of their own; `model_type`: no other
+    architecture is considered."""
     able = [each for each in list_architectures(timm=layout == "timm") if each.choose_class_name(task)]
     candidates = [each for each in able if isinstance(config, (each.config, *each.relatives))]
+    if model_type:
+        load_architecture(model_type, "--as")  # refuses an unknown one
+        candidates = [each for each in candidates if each.model_type == model_type]
+        if not candidates:
+            raise UserError(f"--as: {model_type} has no class for the task '{task}' of '{config.kind}'; leave it out")
     if layout == "auto" and not candidates and isinstance(config, ImageFields):
         return choose_architecture(config, task, layout="timm")
     if separate and candidates:
