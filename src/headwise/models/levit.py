@@ -109,7 +109,7 @@ class LevitConfig(ImageFields, ModelConfig):
         if number + 1 < len(self.widths):
             next_ctx, heads = self._build_context(number + 1), build_ctx.width // self.head_width
             qkv = BatchNormCrossProjection(build_ctx.width, heads, self.head_width, 4 * self.head_width)
-            activation = getattr(self.mixer, "activation", "hard_swish")
+            activation: LeViTActivation = getattr(self.mixer, "activation", "hard_swish")
             attention = LeViTAttention(
                 qkv, next_ctx.width, build_ctx.build_score_mods(heads, self.head_width), 1.0, activation
             )
