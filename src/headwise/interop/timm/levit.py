@@ -100,6 +100,7 @@ class TimmLevitConfig(TimmConfig):
 
     @classmethod
     def list_arguments(cls, config: Any) -> dict[str, Any]:
+        attention = getattr(config.mixer, "activation", config.activation)
         return {
             "embed_dim": config.widths,
             "key_dim": config.head_width,
@@ -110,7 +111,7 @@ class TimmLevitConfig(TimmConfig):
             "distilled": config.class_heads > 1,
             "use_conv": False,
             "act_layer": TIMM_NAMES[config.activation],
-            "attn_act_layer": TIMM_NAMES[getattr(config.mixer, "activation", config.activation)],
+            "attn_act_layer": None if attention == config.activation else TIMM_NAMES[attention],
         }
 
     def check_image_size(self, where: str) -> None:
