@@ -290,3 +290,38 @@ def test_sizes_of_show_are_limited(key: str, capsys: pytest.CaptureFixture[str])
         main(["show", "transformer-tiny", "--set", f"model.{key}={10**18}"])
     lines = capsys.readouterr().err.splitlines()
     assert stopped.value.code == 2 and len(lines) == 1 and (key in lines[0] or "smaller sizes" in lines[0])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [
+        ("gpt2", "transformer.wte.weight"),
+        ("bert", "bert.encoder.layer.1.attention.self.key.bias"),
+        ("vit", "classifier.bias"),
+    ],
+)
+def test_weights_that_are_not_finite_are_refused_by_name(
+    folders: dict[str, Path], name: str, tensor: str, value: float, tmp_path: Path
+) -> None:
+    folder = copy_folder(folders, name, tmp_path)
+    weights = load_file(folder / "model.safetensors")
+    weights[tensor].view(-1)[7 % weights[tensor].numel()] = value
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    refuse(folder, f"{tensor}.*: has weights that are NaN or infinite")
+
+
+def test_large_finite_weights_are_read(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Whose sum overflows."""
+    folder = copy_folder(folders, "vit", tmp_path)
+    weights = load_file(folder / "model.safetensors")
+    weights["classifier.weight"].fill_(1e38)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    assert read_folder(folder).model.heads[0].head.weight.min() == torch.tensor(1e38)
+
+
+@pytest.mark.parametrize("std", [[0.5, 0.0, 0.5], 0, [-0.5] * 3])
+def test_a_standard_deviation_of_zero_or_less_is_refused(folders: dict[str, Path], std: Any, tmp_path: Path) -> None:
+    folder = copy_folder(folders, "vit", tmp_path)
+    (folder / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.5] * 3, "image_std": std}))
+    refuse(folder, "image_std.*above 0")

@@ -67,7 +67,7 @@ def build_hf_model(kind: str, name: str, **settings: Any) -> Any:
 
 
 def save_folder(model: Any, folder: Path) -> Path:
-    return save(model, folder, SPECIAL_IDS)
+    return save(model, folder, SPECIAL_IDS, first_type=2 if model.config.model_type == "funnel" else 0)
 
 
 def inputs(imported: ImportedModel, types: bool) -> dict[str, Tensor]:

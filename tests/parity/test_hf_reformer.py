@@ -16,8 +16,10 @@ from word_folders import build_noisy_model, save, vocabulary
 
 from headwise import UserError
 from headwise.blocks.stream import Context
+from headwise.catalog import find
 from headwise.experiment.convert import from_hf, to_hf
 from headwise.interop.hf.read import ImportedModel, read_folder
+from headwise.interop.hf.write import choose_architecture
 from headwise.testing import assert_parity
 from headwise.text import EOS, PAD, UNK
 
@@ -148,3 +150,12 @@ def test_other_folders_are_refused(change: dict[str, Any], complaint: str, tmp_p
     with pytest.raises(UserError, match=complaint) as refused:
         read_folder(tmp_path)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("task", ["masked", "language-model"])
+def test_a_model_of_default_settings_is_not_expressible_for_a_stated_reason(task: str) -> None:
+    entry, size = find("reformer-tiny")
+    with pytest.raises(
+        UserError, match=r"^local\.wrap: .* encoders with local\.wrap, mixer\.shortcuts and pad_to_chunks"
+    ):
+        choose_architecture(entry.config(**entry.sizes[size]), task, 30)

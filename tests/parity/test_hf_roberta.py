@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tiny_folders import STACK
+from tiny_folders import STACK, build_hf_model, logits, save_folder
 from transformers.utils import logging
 from word_folders import build_noisy_model, save, vocabulary
 
@@ -101,3 +101,29 @@ def test_a_model_whose_positions_do_not_begin_after_its_padding_is_refused(tmp_p
             with pytest.raises(UserError, match=r"^positions: config.json of roberta has .* with these special tokens"):
                 write_folder(model, config, "masked", None, tmp_path / "refused")
             assert not (tmp_path / "refused").exists()
+
+
+@pytest.mark.parametrize(
+    ("model_type", "name", "written"),
+    [("xlm-roberta", "XLMRobertaForMaskedLM", "RobertaForMaskedLM"),
+     ("mt5", "MT5ForConditionalGeneration", "T5ForConditionalGeneration")],
+)  # fmt: skip
+@torch.inference_mode()
+def test_a_model_type_can_be_asked_for(model_type: str, name: str, written: str, tmp_path: Path) -> None:
+    """Without it, the first of the architectures that compute the same is written."""
+    model = build_hf_model(model_type, name)
+    imported = read_folder(save_folder(model, tmp_path / "in"))
+    arguments = (imported.model, imported.config, imported.task, None)
+    source = imported.vocabularies.source
+    for asked, class_name in ((model_type, name), ("", written)):
+        folder = tmp_path / f"out {asked}"
+        write_folder(*arguments, folder, source, model_type=asked)
+        data = json.loads((folder / "config.json").read_text())
+        assert data["architectures"] == [class_name] and data["model_type"] == (asked or data["model_type"])
+        again = getattr(transformers, class_name).from_pretrained(folder).eval()
+        assert_parity(*logits(imported, again))
+    refused = {"xlm-robertta": "--as: model_type 'xlm-robertta' is not known", "gpt2": "--as: gpt2 has no class"}
+    for asked, complaint in refused.items():
+        with pytest.raises(UserError, match=complaint):
+            write_folder(*arguments, tmp_path / "none", source, model_type=asked)
+        assert not (tmp_path / "none").exists()

@@ -4,6 +4,7 @@ models compute, with weights that follow from their names, and the names and sha
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ def test_every_key_is_used_fixed_or_without_effect(family: str) -> None:
         ("volo", {"mlp_ratio": [3, 3, 3, 2]}, "mlp_ratio: must be equal in all stages"),
         ("volo", {"pooling_scale": 1}, "pooling_scale"),
         ("volo", {"layers": [1, 1, 1, 1]}, "model_args.layers: timm's volo_d1_384 sets it itself"),
-        ("levit", {"act_layer": "silu"}, "act_layer"),
+        ("levit", {"act_layer": "gelu"}, "act_layer"),
         ("levit", {"mlp_ratio": 3}, "mlp_ratio"),
         ("levit", {"attn_ratio": [2, 2, 3]}, "attn_ratio: must be equal in all stages"),
         ("levit", {"depth": [1, 1]}, "must have one number for each stage"),
@@ -399,3 +400,51 @@ def test_damaged_checkpoints_are_refused(folder: Path) -> None:
     save_file(state, folder / "model.safetensors")
     with pytest.raises(UserError, match="has no cls_token"):
         read_folder(folder)
+
+
+@torch.inference_mode()
+def test_levit_with_silu_is_read_and_written(tmp_path: Path) -> None:
+    """The same as `transformers`' LeViT, which has hard swish alone, with its activations replaced."""
+    from transformers import LevitConfig, LevitForImageClassificationWithTeacher
+
+    settings = {"hidden_sizes": [16, 24, 32], "num_attention_heads": [2, 3, 2], "depths": [1, 2, 1], "num_labels": 5}
+    shape = {"image_size": 64, "key_dim": [8] * 3, "attention_ratio": [2] * 3, **settings}
+    hf_model = LevitForImageClassificationWithTeacher(LevitConfig(**shape)).eval()
+    hf_model.save_pretrained(tmp_path / "hf")
+    (tmp_path / "hf" / "preprocessor_config.json").write_text('{"image_mean": 0.4, "image_std": 0.2}')
+    imported = read_folder(tmp_path / "hf")
+    arguments = {"embed_dim": [16, 24, 32], "num_heads": [2, 3, 2], "depth": [1, 2, 1], "key_dim": 8, "img_size": 64}
+    hf_config: Any = load_family("levit_128s").hf_config
+    images = torch.randn(2, 3, 64, 64)
+    for act_layer, attn_act_layer in (("silu", None), ("silu", "hard_swish"), ("hard_swish", "silu")):
+        acts = {"act_layer": act_layer, "attn_act_layer": attn_act_layer, "num_classes": 5}
+        timm_config = hf_config.read(build_config("levit_128s", {**arguments, **acts}))
+        config: Any = imported.config.replace(
+            **{
+                key: timm_config.to_settings("classify-images", ())[key]
+                for key in ("activation", "mixer", "feedforward")
+            }
+        )
+        model = config.build(0, 5, "classify-images").eval()
+        model.load_state_dict(imported.model.state_dict())
+        assert_parity(
+            model(images), replace_activations(hf_model, act_layer, attn_act_layer or act_layer)(images).logits
+        )
+        tokenisers = Tokenisers(Pixels(64, 64, 3, (0.5,) * 3, (0.5,) * 3), Labels(list("abcde")))
+        folder = tmp_path / f"{act_layer} {attn_act_layer}"
+        write_folder(model, config, "classify-images", tokenisers, folder, layout="timm")
+        again = read_folder(folder)
+        assert again.config == config
+        assert_parity(again.model(images), model(images))
+
+
+def replace_activations(model: Any, activation: str, attention_activation: str) -> Any:
+    """A copy of `transformers`' LeViT with the activations of timm's names."""
+    kinds = {"silu": torch.nn.SiLU, "hard_swish": torch.nn.Hardswish}
+    model = deepcopy(model)
+    for module in list(model.modules()):
+        for child, part in list(module.named_children()):
+            if isinstance(part, torch.nn.Hardswish):
+                is_attention = "Attention" in type(module).__name__
+                setattr(module, child, kinds[attention_activation if is_attention else activation]())
+    return model

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tiny_folders import build_hf_model
-from tiny_tokenizers import MAIN, OTHERS, SAMPLES, Family, train, write_folder
+from tiny_tokenizers import FAMILIES, MAIN, SAMPLES, Family, train, write_folder
 from transformers import AutoTokenizer
 from transformers.models.auto import tokenization_auto
 from transformers.utils import logging
@@ -24,7 +25,7 @@ from headwise.text.hf import HfTokeniser, VocabularyMap
 from headwise.text.normalise import PLAIN
 
 logging.set_verbosity_error()
-FAMILIES = MAIN | OTHERS
+
 TYPE = {"__type": "AddedToken"}
 TOKEN = {"lstrip": True, "rstrip": True, "single_word": False, "normalized": False, "special": True}
 # A changed value of every key that acts or could act; several where one shows too little.
@@ -49,6 +50,9 @@ CHANGES: dict[str, tuple[Any, ...]] = {
     "strip_accents": (True, False),
     "tokenize_chinese_chars": (False,),
     "keep_accents": (True,),
+    "clean_text": (False,),
+    "wordpieces_prefix": ("#",),
+    "model_input_names": (["input_ids"], ["input_ids", "token_type_ids"], []),
     "split_by_punct": (True,),
     "unk_id": (3,),
     "legacy": (True,),
@@ -91,8 +95,12 @@ def compare(folder: Path, texts: list[str] = SAMPLES) -> str:
             return f"decoding {kept}: {expected.decode(kept)!r}"
         if ours.decode([plain.headwise_ids[i] for i in ids]) != expected.decode(ids, skip_special_tokens=True):
             return f"decoding {ids}: {expected.decode(ids, skip_special_tokens=True)!r}"
-    if list(ours.tokenizer.encode("cat", "dog").ids) != expected("cat", "dog").input_ids:
-        return f"two texts: {expected('cat', 'dog').input_ids}"
+    pair, expected_pair = ours.tokenizer.encode("cat", "dog"), expected("cat", "dog")
+    if list(pair.ids) != expected_pair.input_ids:
+        return f"two texts: {expected_pair.input_ids}"
+    types = list(pair.type_ids) if resolved.returns_token_types else [0] * len(pair.ids)
+    if types != expected_pair.get("token_type_ids", [0] * len(types)):
+        return f"token types of two texts: {expected_pair.get('token_type_ids')}"
     return ""
 
 
@@ -347,3 +355,44 @@ def test_a_template_that_the_model_does_not_read_is_refused(tmp_path: Path) -> N
     save_model("bert", AutoTokenizer.from_pretrained(tmp_path), tmp_path)
     with pytest.raises(UserError, match=r"post_processor: transformers reads a text as '\.\.\.', .* here as '\[CLS\]"):
         from_hf(tmp_path)
+
+
+def write_vocabulary_files(folder: Path, family: Family, **files: Any) -> Path:
+    """An older folder, without a tokenizer.json."""
+    write_folder(folder, family, **files)
+    model = read_json(folder / "tokenizer.json")["model"]
+    (folder / "tokenizer.json").unlink()
+    if model["type"] == "WordPiece":
+        words = sorted(model["vocab"], key=lambda word: model["vocab"][word])
+        (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
+    else:
+        (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+        merges = "\n".join(" ".join(merge) for merge in model["merges"])
+        (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}\n", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["bert", "funnel", "gpt2", "roberta", "deberta", "gpt_neox", "qwen2", "openai-gpt"])
+def test_folders_with_vocabulary_files_alone_have_equal_ids(name: str, tmp_path: Path) -> None:
+    family = FAMILIES[name]
+    changes: list[dict[str, Any]] = [
+        {},
+        {"tokenizer_config": None},
+        {"special_tokens_map": {"unk_token": {"content": "<new>", "lstrip": True}}, "added_tokens": {"dog": 900}},
+        {"tokenizer_config": {"tokenizer_class": family.name, "do_lower_case": False, "add_prefix_space": True}},
+    ]
+    for number, files in enumerate(changes):
+        folder = write_vocabulary_files(tmp_path / str(number), family, **files)
+        assert compare_unless_refused(folder) == "", files
+    assert compare(tmp_path / "0") == ""
+
+
+def test_vocabulary_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    folder = write_vocabulary_files(tmp_path, FAMILIES["gpt2"])
+    config = {"tokenizer_config": {"tokenizer_class": VERBATIM}}
+    verbatim = write_vocabulary_files(tmp_path / "verbatim", FAMILIES["gpt2"], **config)
+    with pytest.raises(UserError, match=r"tokenizer_class: .*AutoTokenizer.from_pretrained"):
+        resolve_tokenizer(verbatim, {"model_type": "gpt2"})
+    (folder / "merges.txt").write_text("a b c\n")
+    with pytest.raises(UserError, match=r"merges.txt: cannot be read"):
+        resolve_tokenizer(folder, {"model_type": "gpt2"})

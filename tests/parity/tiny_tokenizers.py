@@ -103,6 +103,13 @@ def byte_fallback_bpe(specials: list[str]) -> tuple[Tokenizer, Any]:
     return engine, trainers.BpeTrainer(vocab_size=380, special_tokens=tokens, show_progress=False)
 
 
+def space_bpe(specials: list[str]) -> tuple[Tokenizer, Any]:
+    engine = Tokenizer(models.BPE(unk_token=specials[0], fuse_unk=True))
+    engine.normalizer = normalizers.Sequence([normalizers.Precompiled(train_charsmap())])
+    engine.pre_tokenizer, engine.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    return engine, trainers.BpeTrainer(vocab_size=140, special_tokens=specials, show_progress=False)
+
+
 def word_bpe(specials: list[str]) -> tuple[Tokenizer, Any]:
     engine = Tokenizer(models.BPE(unk_token=specials[0], end_of_word_suffix="</w>"))
     engine.normalizer, engine.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
@@ -130,6 +137,7 @@ def word_level(specials: list[str]) -> tuple[Tokenizer, Any]:
 
 BUILDERS = {
     "word_piece": word_piece, "byte_bpe": byte_bpe, "byte_fallback_bpe": byte_fallback_bpe, "word_bpe": word_bpe,
+    "space_bpe": space_bpe,
     "unigram": unigram, "word_level": word_level,
 }  # fmt: skip
 
@@ -150,6 +158,7 @@ class Family:
 
 ROBERTA_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 BERT_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+FUNNEL_SPECIALS = ("<pad>", "<unk>", "<cls>", "<sep>", "<mask>", "<s>", "</s>")
 ALBERT_SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 MAIN = {
     "bert": Family("bert", "BertTokenizer", "word_piece", BERT_SPECIALS),
@@ -172,8 +181,11 @@ OTHERS = {
     "gpt_neox": Family("gpt_neox", "GPTNeoXTokenizer", "byte_bpe", ("<|endoftext|>", "<|padding|>")),
     "qwen2": Family("qwen2", "Qwen2Tokenizer", "byte_bpe", ("<|endoftext|>",)),
     "openai-gpt": Family("openai-gpt", "OpenAIGPTTokenizer", "word_bpe", ("<unk>",)),
+    "funnel": Family("funnel", "FunnelTokenizer", "word_piece", FUNNEL_SPECIALS),
+    "reformer": Family("reformer", "ReformerTokenizer", "space_bpe", ("<unk>", "</s>")),
     "modernbert": Family("modernbert", VERBATIM, "byte_bpe", BERT_SPECIALS),
 }  # fmt: skip
+FAMILIES = MAIN | OTHERS
 
 
 def write_folder(folder: Path, family: Family, **files: Mapping[str, Any] | None) -> Path:

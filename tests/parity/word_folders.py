@@ -29,21 +29,32 @@ def build_noisy_model(name: str, config: Any) -> Any:
 
 
 def save(
-    model: Any, folder: Path, special_ids: Mapping[str, int], begin: str | None = "cls", end: str | None = "sep"
+    model: Any,
+    folder: Path,
+    special_ids: Mapping[str, int],
+    begin: str | None = "cls",
+    end: str | None = "sep",
+    first_type: int = 0,
 ) -> Path:
-    """A folder as `transformers` writes it, with the special tokens `begin` before a text and `end` after each text of
-    a pair."""
+    """A folder as `transformers` writes it, with the special tokens `begin` before a text, of token type `first_type`,
+    and `end` after each text of a pair."""
     words = vocabulary(special_ids)
     model.save_pretrained(folder)
     engine = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, words[special_ids["unk"]]))
     engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     before, after = ([words[special_ids[name]]] if name else [] for name in (begin, end))
-    first, second = [*before, "$A", *after], ["$B:1", *(f"{token}:1" for token in after)]
+    first, second = (
+        [*(f"{token}:{first_type}" for token in before), "$A", *after],
+        ["$B:1", *(f"{token}:1" for token in after)],
+    )
     engine.post_processor = processors.TemplateProcessing(
         single=first,
         pair=[*first, *second],
         special_tokens=[(token, words.index(token)) for token in {*before, *after}],
     )
     named = {f"{mark}_token": words[number] for mark, number in special_ids.items()}
-    transformers.PreTrainedTokenizerFast(tokenizer_object=engine, **named).save_pretrained(folder)
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    transformers.PreTrainedTokenizerFast(tokenizer_object=engine, model_input_names=inputs, **named).save_pretrained(
+        folder
+    )
     return folder

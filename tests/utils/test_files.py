@@ -3,6 +3,7 @@
 import os
 import resource
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import torch
 from headwise.errors import UserError
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, load_latest, save
-from headwise.utils.files import atomic_folder, recover, write, writing
+from headwise.utils.files import apply_umask, atomic_folder, recover, write, writing
 
 NOBODY = 65534
 BIG = {"weight": torch.zeros(50_000)}
@@ -121,3 +122,16 @@ def test_a_replacement_broken_off_anywhere_is_undone(tmp_path, stage):
     assert [path.name for path in after.iterdir()] == ["step-1"]
     assert (target / "a").read_text() == "new"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["after", "step-1"]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_a_file_gets_the_mode_of_any_new_file(umask: int, mode: int, tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.touch(0o600)
+    before = os.umask(umask)
+    try:
+        apply_umask(path)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert list(tmp_path.iterdir()) == [path]

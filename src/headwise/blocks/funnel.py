@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -173,12 +173,16 @@ class PooledStack(Stack):
 
 class FunnelEncoder(Encoder):
     """An encoder whose attention knows which tokens are of the same text. The first token is of every text; padding
-    is of the first, as in `transformers`."""
+    is of the first, as in `transformers`. Without `pairs`, all tokens are of one text."""
+
+    def __init__(self, *arguments: Any, pairs: bool = True, **options: Any):
+        super().__init__(*arguments, **options)
+        self.pairs = pairs
 
     def forward(self, ids: Tensor, ctx: Context) -> Stream:
         if self.prefix_id is not None:
             ids = F.pad(ids, (1, 0), value=self.prefix_id)  # (B, T) -> (B, 1 + T)
-        types = number_texts(ids).masked_fill(ids == self.pad, 0)
+        types = number_texts(ids).masked_fill(ids == self.pad, 0) if self.pairs else torch.zeros_like(ids)
         types = F.pad(types[:, 1:], (1, 0), value=ANY_TYPE)
         stream = self.embed(ids, build_keep_mask(ids, self.pad))
         return self.stack(replace(stream, token_types=types), ctx.at("encoder", ctx.outputs_needed))

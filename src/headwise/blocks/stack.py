@@ -52,14 +52,17 @@ class NoTokenTypes(nn.Module, FunctionStep):
 
 class TokenTypes(nn.Module, FunctionStep):
     """Token type embedding: x + table[type], the number of the token's text in its row (Devlin et al. 2019: segment A
-    or B). A text ends with the id `end`, which belongs to it; texts after the last type have the last type."""
+    or B). A text ends with the id `end`, which belongs to it; texts after the last type have the last type.
+    Without `pairs`, every token has the first type."""
 
-    def __init__(self, width: int, count: int = 2, end: int = 2):
+    def __init__(self, width: int, count: int = 2, end: int = 2, pairs: bool = True):
         super().__init__()
         self.table = nn.Embedding(count, width)
-        self.end = end
+        self.end, self.pairs = end, pairs
 
     def forward(self, x: Tensor, ids: Tensor) -> Tensor:
+        if not self.pairs:
+            return x + self.table.weight[0]
         return x + self.table(number_texts(ids, self.end).clamp(max=self.table.num_embeddings - 1))
 
     def build_decode_step(self) -> Function:

@@ -90,6 +90,9 @@ def export(
     folder: Path,
     *,
     to: Annotated[Literal["hf", "timm", "ctranslate2", "arpa"], Parameter(help="Output format.")],
+    model_type: Annotated[
+        str, Parameter(name="--as", help="For hf: the model_type to write, such as xlm-roberta instead of roberta.")
+    ] = "",
     int8: Annotated[bool, Parameter(negative="", help="For CTranslate2: store 8-bit weights.")] = False,
     check: Check = False,
     checkpoint: Checkpoint = "best",
@@ -102,6 +105,7 @@ def export(
     For example:
 
         headwise export runs/mine mine-hf --to hf
+        headwise export runs/xlmr xlmr-hf --to hf --as xlm-roberta
         headwise export runs/levit levit-timm --to timm
         headwise export runs/mine mine-ct2 --to ctranslate2 --int8
         headwise export runs/shakespeare-ngram shakespeare.arpa --to arpa
@@ -121,10 +125,12 @@ def export(
     loaded = load(run, which=checkpoint)
     if int8 and to != "ctranslate2":
         raise UserError("--int8: is for --to ctranslate2; leave it out")
+    if model_type and to != "hf":
+        raise UserError("--as: is for --to hf; leave it out")
     if check and to not in ("hf", "timm"):
         raise UserError("--check: is for --to hf and --to timm; leave it out")
     if to in ("hf", "timm"):
-        export_folder(loaded, folder, "timm" if to == "timm" else "auto", check)
+        export_folder(loaded, folder, "timm" if to == "timm" else "auto", model_type, check)
     elif to == "arpa":
         from headwise.interop.arpa import export_arpa
 
@@ -138,14 +144,14 @@ def export(
     print(folder)
 
 
-def export_folder(loaded: Any, folder: Path, layout: Literal["auto", "timm"], check: bool) -> None:
+def export_folder(loaded: Any, folder: Path, layout: Literal["auto", "timm"], model_type: str, check: bool) -> None:
     """Write a folder of transformers or timm, and say which; with `check`, compare its outputs."""
     from headwise.errors import UserError
     from headwise.experiment.convert import to_hf
     from headwise.interop.folders import read_json
     from headwise.interop.timm import is_timm_config
 
-    if reason := to_hf(loaded, folder, layout):
+    if reason := to_hf(loaded, folder, layout, model_type):
         say(f"written with Headwise's own config, which Headwise reads and transformers cannot load: {reason}")
         if check:
             raise UserError(f"--check: {folder} cannot be compared, as transformers cannot load it; leave --check out")

@@ -106,10 +106,11 @@ def to_trained_model(imported: ImportedModel, source: Path) -> TrainedModel:
     return TrainedModel(imported.model, imported.tokenisers, experiment)
 
 
-def to_hf(loaded: TrainedModel, folder: Path | str, layout: Layout = "auto") -> str:
+def to_hf(loaded: TrainedModel, folder: Path | str, layout: Layout = "auto", model_type: str = "") -> str:
     """Write a folder that `transformers` loads, or timm, where the model is one that timm alone has or the layout is
     "timm". A model that none of their architectures can express is written with Headwise's own config, which `from_hf`
-    reads; the reason is returned then, an empty text otherwise. With the layout "timm" it is refused instead."""
+    reads; the reason is returned then, an empty text otherwise. With the layout "timm" it is refused instead, and with
+    a `model_type`, which asks for one of several architectures that compute the same (xlm-roberta, mt5)."""
     if isinstance(loaded.model, Ensemble) or not isinstance(loaded.model, nn.Module):
         raise UserError("only a single model can become a folder, not an ensemble or an engine; name one run")
     function = getattr(loaded.task.config, "function", "")
@@ -124,9 +125,10 @@ def to_hf(loaded: TrainedModel, folder: Path | str, layout: Layout = "auto") -> 
             function=function,
             decode=loaded.experiment.decode,
             layout=layout,
+            model_type=model_type,
         )
     except InexpressibleError as error:
-        if layout == "timm":
+        if layout == "timm" or model_type:
             raise
         write_native_folder(loaded, folder, str(error))
         return str(error)

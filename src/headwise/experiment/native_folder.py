@@ -21,6 +21,7 @@ from headwise.interop.hf.text import NATIVE, write_json
 from headwise.runs.checkpoint import restore, unique_tensors
 from headwise.runs.parts import read_parts, write_parts
 from headwise.text.tokenisers import Tokenisers
+from headwise.utils.files import apply_umask
 
 CONFIG = "config.json"
 
@@ -35,6 +36,7 @@ def write_native_folder(loaded: TrainedModel, folder: Path | str, reason: str) -
     }
     with create_folder(folder) as temporary:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary / WEIGHTS)
+        apply_umask(temporary / WEIGHTS)
         write_json(temporary / CONFIG, config)
         loaded.tokenisers.save(temporary / NATIVE)
         write_parts(temporary, collect_parts(loaded.experiment))

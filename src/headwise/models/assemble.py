@@ -72,6 +72,8 @@ class TextFields(VocabularyFields, LayerFields):
     factorise_outputs: bool = True  # false: beside a factorised embedding the output layer has a full table of its own
     embedding_norm: bool = False
     token_types: int = Field(0, ge=0)  # token type embeddings, one for each text of a pair; 0: none
+    # false: the texts of a pair have one type, as with tokenizers of `transformers` that return no token types
+    pair_types: bool = True
     # embedding table of task types, of which every token has the first (ERNIE 2.0); 0: none
     task_types: int = Field(0, ge=0)
     # with token types, a masked language model also predicts whether the second text follows
@@ -104,7 +106,7 @@ def build_embedding(
         width,
         scale=width**0.5 if config.scale_embeddings else 1.0,
         dropout=config.dropout,
-        types=TokenTypes(width, config.token_types) if config.token_types else None,
+        types=TokenTypes(width, config.token_types, pairs=config.pair_types) if config.token_types else None,
         tasks=TaskTypes(width, config.task_types) if config.task_types else None,
         norm=config.norm.build(width) if config.embedding_norm else None,
         projection=projection(config) if config.embedding_width else None,

@@ -99,7 +99,10 @@ class FunnelConfig(TextFields, ModelConfig):
         task = self.resolve_task(task)
         upsample = task != "classify" and (task != "encode" or self.upsample)
         parts = build_text_parts(
-            self, encoder=lambda embedding: FunnelEncoder(embedding, self._build_stack(upsample), prefix_id=BOS)
+            self,
+            encoder=lambda embedding: FunnelEncoder(
+                embedding, self._build_stack(upsample), prefix_id=BOS, pairs=self.pair_types
+            ),
         )
         model = assemble(task, parts, vocab, outputs)
         init_normal(model)

@@ -7,7 +7,9 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, field_validator, model_validator
 from torch import nn
 
+from headwise.blocks.heads import Pooler
 from headwise.blocks.images import ImageEncoder
+from headwise.blocks.pool import Pool
 from headwise.config.base import Config
 from headwise.errors import UserError
 
@@ -56,6 +58,12 @@ class ImageFields(Config):
     def pooling(self) -> str:
         """Kind of pooling of the encoder's outputs."""
         return "mean"
+
+    def build_pool(self) -> nn.Module:
+        """The pooling of an encoder without a head."""
+        if self.pooling == "pooler":
+            return nn.Sequential(Pool("first"), Pooler(self.output_width))
+        return Pool(self.pooling)
 
     def encoder(self) -> ImageEncoder:
         """The image encoder without a head: for a classifier, a detector, or a decoder with cross-attention."""

@@ -14,14 +14,15 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 from torch import nn
-from torch.nn.functional import hardswish
 
 from headwise.blocks.batchnorm import ConvNorm, NormLinear
 from headwise.blocks.convolution import ConvStem
 from headwise.blocks.feedforward import identity
 from headwise.blocks.images import ImageEncoder, ImageStem
 from headwise.blocks.mixers.levit_attention import (
+    LEVIT_ACTIVATIONS,
     BatchNormCrossProjection,
+    LeViTActivation,
     LeViTAttention,
     LeViTAttentionConfig,
     LeViTMlpConfig,
@@ -50,6 +51,7 @@ class LevitConfig(ImageFields, ModelConfig):
     head_width: int = Field(16, ge=1)  # of queries and keys
     expand: int = Field(2, ge=1)  # hidden width of the feed-forward networks, relative to the stage's width
     stem_layers: int = Field(4, ge=1)  # convolutions of the stem, each with stride 2
+    activation: LeViTActivation = "hard_swish"  # of the stem; the parts have their own
     mixer: AnyPart = LeViTAttentionConfig()
     feedforward: AnyPart = LeViTMlpConfig()
     position_bias: bool = True  # learned attention bias for each offset on the grid
@@ -96,7 +98,7 @@ class LevitConfig(ImageFields, ModelConfig):
     def _build_stem(self) -> nn.Module:
         widths = [max(self.widths[0] >> halvings, 1) for halvings in reversed(range(self.stem_layers))]
         layers = [
-            ConvNorm(inputs, outputs, 3, 2, hardswish if outputs < widths[-1] else identity)
+            ConvNorm(inputs, outputs, 3, 2, LEVIT_ACTIVATIONS[self.activation]() if outputs < widths[-1] else identity)
             for inputs, outputs in pairwise((self.channels, *widths))
         ]
         return ImageStem(ConvStem(self.channels, *layers, grid=self.grids()[0]), self.widths[0])
@@ -107,8 +109,9 @@ class LevitConfig(ImageFields, ModelConfig):
         if number + 1 < len(self.widths):
             next_ctx, heads = self._build_context(number + 1), build_ctx.width // self.head_width
             qkv = BatchNormCrossProjection(build_ctx.width, heads, self.head_width, 4 * self.head_width)
+            activation: LeViTActivation = getattr(self.mixer, "activation", "hard_swish")
             attention = LeViTAttention(
-                qkv, next_ctx.width, build_ctx.build_score_mods(heads, self.head_width), gain=1.0
+                qkv, next_ctx.width, build_ctx.build_score_mods(heads, self.head_width), 1.0, activation
             )
             layers += [SubsampleAttention(attention), self._build_branch(self.feedforward, next_ctx)]
         return Stack(layers)

@@ -63,6 +63,10 @@ class ViTConfig(OneStackFields, ImageFields, ModelConfig):
     def pooling(self) -> str:
         return self.pool
 
+    def build_pool(self) -> nn.Module:
+        pool = MeanPatches() if self.head_input == "mean" else super().build_pool()
+        return nn.Sequential(pool, self.norm.build(self.output_width)) if self.norm_pooled else pool
+
     def encoder(self) -> ImageEncoder:
         patches = PatchEmbedding(self.channels, self.width, self.patch)
         positions = self.positions.build_grid_positions(self.width, self.grid(self.patch), self.class_tokens)

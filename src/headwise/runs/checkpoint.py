@@ -28,7 +28,7 @@ from headwise.errors import UserError
 from headwise.runs.differences import flatten
 from headwise.runs.manifest import Damaged, verify_files, write_manifest
 from headwise.runs.run import Run, read_state
-from headwise.utils.files import atomic_folder
+from headwise.utils.files import apply_umask, atomic_folder
 
 log = logging.getLogger("headwise")
 
@@ -213,6 +213,7 @@ def _inference_weights(checkpoint: Checkpoint) -> dict[str, Tensor]:
 def _write_tensors(path: Path, tensors: Tensors) -> None:
     try:
         save_file({name: _own_storage(tensor.detach()) for name, tensor in tensors.items()}, path)
+        apply_umask(path)
     except SafetensorError as error:
         number = re.search(
             r"os error (\d+)", str(error)

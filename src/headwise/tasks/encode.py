@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NoReturn
 
-from torch import nn
-
-from headwise.blocks.heads import Pooler
 from headwise.blocks.losses import Loss
-from headwise.blocks.pool import Pool
 from headwise.data.config import DataConfig
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared
@@ -67,9 +63,7 @@ class EncodeImages(Encode):
         assert isinstance(self.tokenisers.source, Pixels)
         config = set_image_size(model, self.tokenisers.source)
         assert isinstance(config, ImageFields)
-        pooler = config.pooling == "pooler"
-        pool = nn.Sequential(Pool("first"), Pooler(config.output_width)) if pooler else Pool(config.pooling)
-        return TextEncoder(config.encoder(), pool)
+        return TextEncoder(config.encoder(), config.build_pool())
 
 
 class EncodeConfig(TaskConfig):

@@ -218,7 +218,12 @@ class HfTokeniser(Tokeniser):
 
     def find_pair_template(self) -> list[int]:
         """The Hugging Face ids of the special tokens that the original tokenizer adds to two texts."""
-        return list(self.tokenizer.encode("", "").ids)
+        return self.encode_pair_template()[0]
+
+    def encode_pair_template(self) -> tuple[list[int], list[int]]:
+        """The same with their token types."""
+        encoding = self.tokenizer.encode("", "")
+        return list(encoding.ids), list(encoding.type_ids)
 
     def _encode_plain(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False).ids)

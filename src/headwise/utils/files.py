@@ -91,6 +91,18 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
     raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
+def apply_umask(path: Path) -> None:
+    """Give a file the permissions of any new file, where a library wrote it for its owner alone. The mode is that of
+    an empty file beside it: to read the umask of a process is to change it, also for other threads."""
+    probe = path.with_name(f".tmp-{path.name}-mode")
+    handle = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        path.chmod(stat.S_IMODE(os.fstat(handle).st_mode))
+    finally:
+        os.close(handle)
+        probe.unlink()
+
+
 def read_bytes(path: Path, limit: int = MAX_TEXT_BYTES) -> bytes:
     """Read a regular file of at most `limit` bytes; everything else is an OSError."""
     with os.fdopen(open_regular(path), "rb") as file:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -26,6 +25,9 @@ from headwise.blocks.mixers.qkv_mixer import QKVMixerConfig
 from headwise.blocks.part import BuildContext, PartConfig
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
+
+LeViTActivation = Literal["hard_swish", "swish"]
+LEVIT_ACTIVATIONS: dict[str, type[nn.Module]] = {"hard_swish": nn.Hardswish, "swish": nn.SiLU}
 
 
 class OffsetBias(ScoreMod):
@@ -77,8 +79,8 @@ def split_by_head(fused: Tensor, heads: int, widths: Sequence[int]) -> tuple[Ten
 
 
 class LeViTAttention(PerceiverAttention):
-    """LeViT attention: softmax attention with batch norm in all projections and hard swish before the last (section
-    4.2). `gain` is the initial gain of the last norm."""
+    """LeViT attention: softmax attention with batch norm in all projections and an activation, hard swish, before the
+    last (section 4.2). `gain` is the initial gain of the last norm."""
 
     def __init__(
         self,
@@ -86,6 +88,7 @@ class LeViTAttention(PerceiverAttention):
         outputs: int,
         score_mods: Sequence[ScoreMod] = (),
         gain: float = 0.0,
+        activation: LeViTActivation = "hard_swish",
     ):
         super().__init__(
             outputs, qkv.heads, qkv.head_width, qkv.value_width, qkv=qkv, score_mods=score_mods, bias=False
@@ -93,15 +96,15 @@ class LeViTAttention(PerceiverAttention):
         # Torch's fused kernel takes no values wider than keys, and its fallback is slower than this.
         self.kernel = plain
         last = LinearNorm(qkv.heads * qkv.value_width, outputs, gain)
-        self.out = nn.Sequential(nn.Hardswish(), last)  # type: ignore[assignment]
+        self.out = nn.Sequential(LEVIT_ACTIVATIONS[activation](), last)  # type: ignore[assignment]
 
 
 class LeViTFeedForward(FeedForward):
-    """norm(W_2 hardswish(norm(W_1 x))) (section 4.2)."""
+    """norm(W_2 activation(norm(W_1 x))), with hard swish (section 4.2)."""
 
-    def __init__(self, width: int, hidden: int):
+    def __init__(self, width: int, hidden: int, activation: LeViTActivation = "hard_swish"):
         super().__init__(width, hidden, bias=False)
-        self.activation = F.hardswish
+        self.activation = LEVIT_ACTIVATIONS[activation]()
         self.inner = LinearNorm(width, hidden)  # type: ignore[assignment]
         self.outer = LinearNorm(hidden, width, gain=0.0)  # type: ignore[assignment]
 
@@ -138,19 +141,21 @@ class LeViTAttentionConfig(QKVMixerConfig):
 
     kind: Literal["levit"] = "levit"
     value_expand: int = Field(2, ge=1)
+    activation: LeViTActivation = "hard_swish"
 
     def build(self, build_ctx: BuildContext) -> nn.Module:
         build_ctx.refuse_causal(self.kind)
         arguments = self.resolve_arguments(build_ctx)
         head_width = arguments["head_width"]
         qkv = BatchNormSelfProjection(build_ctx.width, arguments["heads"], head_width, self.value_expand * head_width)
-        return LeViTAttention(qkv, build_ctx.width, arguments["score_mods"])
+        return LeViTAttention(qkv, build_ctx.width, arguments["score_mods"], activation=self.activation)
 
 
 class LeViTMlpConfig(PartConfig):
-    """LeViT's feed-forward network, of the model's `hidden` width, with batch norm and hard swish."""
+    """LeViT's feed-forward network, of the model's `hidden` width, with batch norm and hard swish or swish."""
 
     kind: Literal["levit_mlp"] = "levit_mlp"
+    activation: LeViTActivation = "hard_swish"
 
     def build(self, build_ctx: BuildContext) -> nn.Module:
-        return LeViTFeedForward(build_ctx.width, build_ctx.hidden)
+        return LeViTFeedForward(build_ctx.width, build_ctx.hidden, self.activation)

@@ -52,12 +52,19 @@ class GridBias(ScoreMod):
 
 
 class GridBiasConfig(ScoreModConfig):
-    """BEiT's relative position bias of patches on a grid of `rows` x `columns`, with one class token."""
+    """BEiT's relative position bias of patches on a grid of `rows` x `columns`, with one class token. `shared`: all
+    layers (of as many heads) share one table."""
 
     kind: Literal["grid_bias"] = "grid_bias"
     rows: int = Field(14, ge=1)
     columns: int = Field(14, ge=1)
+    shared: bool = False
 
     def build(self, build_ctx: BuildContext, head_width: int) -> ScoreMod:
         build_ctx.refuse_causal(self.kind)
-        return GridBias(build_ctx.heads, self.rows, self.columns)
+        if self.shared:
+            return build_ctx.build_once((self, build_ctx.heads), lambda: self._build_table(build_ctx.heads))
+        return self._build_table(build_ctx.heads)
+
+    def _build_table(self, heads: int) -> GridBias:
+        return GridBias(heads, self.rows, self.columns)

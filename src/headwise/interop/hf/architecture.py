@@ -276,6 +276,7 @@ class Architecture:
     extra_special_ids: Mapping[str, str] = field(default_factory=dict)  # further <name>_token_id -> pad, bos, ...
     read_tokeniser_files: Callable[[Path, Mapping[str, Any]], TokeniserFiles] = TokeniserFiles.read
     write_tokeniser_files: Callable[[Tokenisers, Path], bool] = write_no_tokeniser_files  # False: none written
+    first_token_type: int = 0  # token type of the CLS token, where the types are not those of a table: 2 in Funnel
     zero_padding: bool = False  # transformers sets the embedding of `pad_token_id` to zero whenever it loads a folder
     relatives: tuple[type[ModelConfig], ...] = ()  # other model configs that it can express with some settings
 
@@ -286,6 +287,11 @@ class Architecture:
     def special_name(self, token: str) -> str:
         """The name that a special token (pad, bos, ...) has in `config.json`."""
         return self.special_names.get(token, token)
+
+    def reads_pair_types(self, config: Any) -> bool:
+        """Whether a model reads token types that tell the texts of a pair apart."""
+        has_types = getattr(config, "token_types", 0) > 1 or self.first_token_type > 0
+        return has_types and bool(getattr(config, "pair_types", False))
 
     def read_class_name(self, data: Mapping[str, Any], where: str) -> str:
         """The class of `transformers` that a `config.json` names."""

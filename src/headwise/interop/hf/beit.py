@@ -13,6 +13,7 @@ from headwise.interop.hf.architecture import (
     COMPUTED,
     Architecture,
     HfActivation,
+    NameMap,
     WeightConverter,
     fuse,
     name_activation,
@@ -25,8 +26,6 @@ ATTENTION, HF_ATTENTION = f"{LAYER}.parts.0", f"{HF_LAYER}.attention.attention"
 
 
 class HfBeitConfig(HfImageConfig):
-    """A relative position bias that all layers share is not supported."""
-
     # Of masked image modelling, of segmentation, of a backbone, and derived from num_hidden_layers.
     ignored_keys = (
         *HfImageConfig.ignored_keys,
@@ -49,7 +48,7 @@ class HfBeitConfig(HfImageConfig):
     patch_size: int = Field(16, gt=0)  # of a list, `transformers` cannot compute the grid
     use_absolute_position_embeddings: bool = False
     use_relative_position_bias: bool = False
-    use_shared_relative_position_bias: Literal[False] = False
+    use_shared_relative_position_bias: bool = False
     layer_scale_init_value: float = Field(0.1, ge=0)
     drop_path_rate: float = 0.1
     use_mean_pooling: bool = True
@@ -64,6 +63,8 @@ class HfBeitConfig(HfImageConfig):
     def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
         rows, columns = (side // self.patch_size for side in to_pair(self.image_size))
         grid_bias = {"kind": "grid_bias", "rows": max(rows, 1), "columns": max(columns, 1)}
+        biases = [grid_bias] if self.use_relative_position_bias else []
+        biases += [{**grid_bias, "shared": True}] if self.use_shared_relative_position_bias else []
         return {
             "image": to_pair(self.image_size),
             "channels": self.num_channels,
@@ -76,7 +77,7 @@ class HfBeitConfig(HfImageConfig):
             "mixer": {
                 "kind": "attention",
                 "key_bias": False,
-                "score_mods": [grid_bias] if self.use_relative_position_bias else [],
+                "score_mods": biases,
             },
             "positions": "grid" if self.use_absolute_position_embeddings else "none",
             "norm": {"kind": "layer", "eps": self.layer_norm_eps},
@@ -85,12 +86,14 @@ class HfBeitConfig(HfImageConfig):
             "attention_dropout": self.attention_probs_dropout_prob,
             "drop_path": self.drop_path_rate,
             "class_tokens": 1,
+            "pool": "first",
             "head_input": "mean" if self.use_mean_pooling else "token",
             "norm_pooled": self.use_mean_pooling,
         }
 
     @classmethod
     def from_model_config(cls, config: Any, vocab: int) -> Self:
+        shared = [getattr(mod, "shared", False) for mod in getattr(config.mixer, "score_mods", ())]
         data = {
             "image_size": max(config.image),  # one that is not square reads back differently
             "num_channels": config.channels,
@@ -104,18 +107,29 @@ class HfBeitConfig(HfImageConfig):
             "attention_probs_dropout_prob": config.attention_dropout,
             "layer_norm_eps": config.norm.eps,
             "use_absolute_position_embeddings": config.positions.kind == "grid",
-            "use_relative_position_bias": bool(getattr(config.mixer, "score_mods", ())),
+            "use_relative_position_bias": False in shared,
+            "use_shared_relative_position_bias": True in shared,
             "layer_scale_init_value": config.layer_scale,
             "drop_path_rate": config.drop_path,
             "use_mean_pooling": config.head_input == "mean",
         }
         return cls.model_validate(data)
 
+    def build_name_map(self) -> NameMap:
+        """The tables of the layers come before the one that they share."""
+        layer_table, shared_table = (
+            WeightConverter((f"{module}.relative_position_bias.relative_position_bias_table",))
+            for module in (HF_ATTENTION, "beit.encoder")
+        )
+        tables = [layer_table] if self.use_relative_position_bias else []
+        tables += [shared_table] if self.use_shared_relative_position_bias else []
+        return {f"{ATTENTION}.score_mods.{number}.table": table for number, table in enumerate(tables)}
+
 
 BEIT = Architecture(
     hf_config=HfBeitConfig,
     config=ViTConfig,
-    classes={"BeitForImageClassification": "classify-images"},
+    classes={"BeitForImageClassification": "classify-images", "BeitModel": "encode-images"},
     name_map={
         "encoder.stem.patches.project": flatten_kernel("beit.embeddings.patch_embeddings.projection"),
         "encoder.stem.class_tokens": concatenate_vectors("beit.embeddings.cls_token"),
@@ -125,9 +139,6 @@ BEIT = Architecture(
         f"{ATTENTION}.qkv.bias": WeightConverter(
             (f"{HF_ATTENTION}.query.bias", f"{HF_ATTENTION}.value.bias"), write=lambda tensor, sizes: tensor.chunk(2)
         ),
-        f"{ATTENTION}.score_mods.0.table": WeightConverter(
-            (f"{HF_ATTENTION}.relative_position_bias.relative_position_bias_table",)
-        ),
         f"{ATTENTION}.out": f"{HF_LAYER}.attention.output.dense",
         f"{LAYER}.adds.0.gain": f"{HF_LAYER}.lambda_1",
         f"{LAYER}.norms.1": f"{HF_LAYER}.layernorm_after",
@@ -135,8 +146,10 @@ BEIT = Architecture(
         f"{LAYER}.parts.1.outer": f"{HF_LAYER}.output.dense",
         f"{LAYER}.adds.1.gain": f"{HF_LAYER}.lambda_2",
         "encoder.stack.final": "beit.layernorm",
-        "heads.0.pool.1": "beit.pooler.layernorm",
-        "heads.0.head": "classifier",
+    },
+    head_maps={
+        "classify-images": {"heads.0.pool.1": "beit.pooler.layernorm", "heads.0.head": "classifier"},
+        "encode-images": {"pool.1": "beit.pooler.layernorm"},
     },
     base_prefix="beit.",
     ignored={

@@ -213,7 +213,7 @@ def run_answers(imported: ImportedModel, model: Any, hf_model: Any, ids: Tensor)
     ids = torch.cat((F.pad(question, (0, separators), value=EOS), F.pad(text, (0, 1), value=EOS)), 1)
     before = ids.shape[1] - text.shape[1] - 1  # tokens of the question
     types: dict[str, Tensor] = {}
-    if getattr(imported.config, "token_types", 0) > 1:
+    if getattr(imported.config, "token_types", 0) > 1 and getattr(imported.config, "pair_types", True):
         second = torch.arange(ids.shape[1]).ge(before).long().expand_as(ids)
         types["token_type_ids"] = second if model.encoder.prefix_id is None else F.pad(second, (1, 0))
     outputs = run_hf_encoder(imported, model, hf_model, ids, **types)

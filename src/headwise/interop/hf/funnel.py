@@ -83,7 +83,7 @@ class HfFunnelConfig(HfTextConfig):
             "head_width": self.d_head,
             "hidden": self.d_inner,
             "block_depths": self.block_sizes,
-            "block_repeats": self.block_repeats or (1,) * len(self.block_sizes),
+            "block_repeats": self.block_repeats if self.block_repeats and max(self.block_repeats) > 1 else (),
             "decoder_depth": self.num_decoder_layers,
             "activation": ACTIVATIONS[self.hidden_act],
             "positions": {"kind": "funnel", "separate_first": self.separate_cls},
@@ -181,4 +181,5 @@ FUNNEL = Architecture(
     base_prefix="funnel.",
     special_names={"bos": "cls", "eos": "sep"},
     zero_padding=True,
+    first_token_type=2,
 )

@@ -26,13 +26,14 @@ from headwise.interop.hf.marian import SENTENCEPIECE_FILES
 from headwise.interop.hf.read import GENERATION_CONFIG
 from headwise.interop.hf.text import NATIVE
 from headwise.interop.hf.tokenizer_config import ADDED_TOKENS, SPECIAL_TOKENS_MAP, TOKENIZER, TOKENIZER_CONFIG
+from headwise.interop.hf.vocabulary_files import BPE_VOCABULARY, MERGES, WORD_PIECE
 from headwise.utils.extras import needed_for
 
 CONFIG = "config.json"
 FILES = (  # all that the importer reads, except the weights
     CONFIG, GENERATION_CONFIG, PROCESSOR, INDEX, NATIVE,
     TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP, ADDED_TOKENS,
-    *SENTENCEPIECE_FILES, "vocab.json", "target_vocab.json",
+    *SENTENCEPIECE_FILES, "target_vocab.json", WORD_PIECE, BPE_VOCABULARY, MERGES,
 )  # fmt: skip
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 SHA256, GIT_BLOB = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")

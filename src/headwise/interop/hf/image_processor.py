@@ -93,6 +93,13 @@ class Processor(Config):
     do_pad: bool = False
     data_format: Literal["channels_first"] = "channels_first"
 
+    @field_validator("image_std")
+    @classmethod
+    def _check_std(cls, values: tuple[float, ...]) -> tuple[float, ...]:
+        if min(values, default=1.0) <= 0:
+            raise ValueError(f"must be above 0, as pixels are divided by it (it is {list(values)})")
+        return values
+
     @field_validator("image_mean", "image_std", mode="before")
     @classmethod
     def _wrap_number(cls, value: Any) -> Any:

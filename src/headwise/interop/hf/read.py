@@ -30,6 +30,7 @@ from headwise.interop.hf.text import (
     TokeniserFiles,
     Vocabularies,
     check_template,
+    check_token_types,
     distinguish_labels,
 )
 from headwise.interop.hf.ties import TABLES, infer_tie, resolve_ties
@@ -139,8 +140,10 @@ def build_text_model(
         settings["tie"] = infer_tie(task, with_head, stored_names)
     if task in GENERATIVE_TASKS and not settings.get("output_bias"):
         settings["suppress_ids"] = target.suppressed_ids
-    config = validate(architecture.config, settings, where)
     tokenisers = files.build_tokenisers(vocabularies, labels, task)
+    if "pair_types" in architecture.config.model_fields:
+        settings["pair_types"] = files.have_pair_types(tokenisers)
+    config = validate(architecture.config, settings, where)
     outputs = 1 if task == "regress" else 0 if target is source else len(target.hf_ids)
 
     def build() -> Any:
@@ -156,6 +159,8 @@ def build_text_model(
         )
     if tokenisers and isinstance(tokenisers.source, HfTokeniser):
         check_template(tokenisers.source, model, task, files.where)
+        if architecture.reads_pair_types(config):
+            check_token_types(tokenisers.source, architecture.first_token_type, files.where)
     load_weights(model, with_head, vocabularies, weights, stored_names)
     if architecture.zero_padding and hf_config.pad_token_id is not None:
         model.encoder.embed.table.weight.data[PAD] = 0

@@ -15,7 +15,7 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from headwise.blocks.mixers.lsh import FACTORS, LshConfig
 from headwise.blocks.mixers.sparse import LocalMixerConfig
@@ -177,7 +177,16 @@ class HfReformerConfig(HfTextConfig):
             "layer_norm_eps": config.norm.eps,
             "hidden_dropout_prob": config.dropout,
         }
-        return cls.model_validate(data)
+        try:
+            return cls.model_validate(data)
+        except ValidationError:
+            if not data["is_decoder"]:
+                raise
+            # Without `wrap` it is taken for a decoder, which an encoder of the default settings is not.
+            raise UserError(
+                "local.wrap: reformer of transformers has encoders with local.wrap, mixer.shortcuts and pad_to_chunks, "
+                "and language models of one LSH chunk; set these three to true, or mixer.chunk to the longest text"
+            ) from None
 
 
 def shorten_pattern(kinds: Sequence[str]) -> tuple[str, ...]:

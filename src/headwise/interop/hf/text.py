@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from headwise.errors import UserError
 from headwise.interop.hf.tokenizer_config import TOKENIZER, ResolvedTokenizer, resolve_tokenizer
+from headwise.interop.hf.vocabulary_files import has_vocabulary_files
 from headwise.models.language_model import LanguageModel
 from headwise.text.hf import HfTokeniser, VocabularyMap
 from headwise.text.tokenisers import Tokenisers
@@ -47,7 +48,7 @@ class TokeniserFiles:
     def read(cls, folder: Path, config: Mapping[str, Any]) -> Self:
         """Read the files of a folder; `config` is its `config.json`."""
         path, native = folder / TOKENIZER, folder / NATIVE
-        tokenizer = resolve_tokenizer(folder, config) if path.is_file() else None
+        tokenizer = resolve_tokenizer(folder, config) if path.is_file() or has_vocabulary_files(folder) else None
         return cls(str(path), tokenizer, Tokenisers.load(native) if native.is_file() else None)
 
     def drop_new_tokens(self, vocab: int) -> Self:
@@ -106,6 +107,12 @@ class TokeniserFiles:
         target = LABELLERS[task](distinguish_labels(labels)) if task in LABELLERS else tokeniser
         return Tokenisers(tokeniser, target)
 
+    def have_pair_types(self, tokenisers: Tokenisers | None) -> bool:
+        """Whether the texts of a pair have different token types."""
+        if self.tokenizer is None or tokenisers is None or not isinstance(tokenisers.source, HfTokeniser):
+            return True
+        return self.tokenizer.returns_token_types and any(tokenisers.source.encode_pair_template()[1])
+
 
 def check_template(tokeniser: HfTokeniser, model: Any, task: str, where: str) -> None:
     """Refuse a post-processor that puts other special tokens around texts than the model reads here."""
@@ -125,6 +132,19 @@ def check_template(tokeniser: HfTokeniser, model: Any, task: str, where: str) ->
     separators = [tokeniser.vocabulary_map.eos] * tokeniser.pair_separators
     if task not in GENERATIVE_TASKS and tokeniser.find_pair_template() != [*allowed[0], *separators, *after]:
         raise UserError(f"{where}: post_processor: two texts must have EOS after each, as a pair; correct it")
+
+
+def check_token_types(tokeniser: HfTokeniser, first_type: int, where: str) -> None:
+    """Refuse a post-processor that gives the texts of a pair other token types than the model does here."""
+    ids, types = tokeniser.encode_pair_template()
+    second = len(ids) - 1  # the EOS of the second text
+    expected = [int(number >= second) for number in range(len(ids))]
+    expected[0] = first_type if ids[0] == tokeniser.vocabulary_map.bos else expected[0]
+    if types != expected:
+        raise UserError(
+            f"{where}: post_processor: its special tokens of two texts have the token types {types}, the model here "
+            f"gives them {expected}; correct it"
+        )
 
 
 def list_template(vocabulary_map: VocabularyMap, encoder: Any) -> tuple[list[int | None], list[int | None]]:

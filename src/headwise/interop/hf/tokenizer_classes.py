@@ -50,7 +50,7 @@ class Pipeline(NamedTuple):
 
 
 Template = tuple[str, str]  # of one text (A) and of two (A, B): special tokens by role, with `:1` for the second type
-NONE: Template = ("A", "A B")
+NONE: Template = ("A", "A B:1")
 CLS_SEP: Template = ("cls A sep", "cls A sep B:1 sep:1")
 CLS_SEP_SEP: Template = ("cls A sep", "cls A sep sep B sep")
 
@@ -67,6 +67,7 @@ class TokenizerClass:
     fallback: Template = NONE  # where tokenizer.json has none either
     list_extra_tokens: Callable[[Mapping[str, Any], list[Any]], list[Any]] = lambda settings, named: named  # special
     token_flags: Mapping[str, Json] = field(default_factory=dict)  # flags of default tokens, by role
+    token_types: bool = False  # returns them, unless `model_input_names` says otherwise
     adds_again: bool = False  # adds its special tokens a second time, without flags
 
 
@@ -113,9 +114,10 @@ def find_unknown(inputs: Inputs, default: int | None, start: int = 0) -> int:
 
 
 def build_bert(inputs: Inputs) -> Pipeline:
+    """BERT, Funnel."""
     normalizer = {
         "type": "BertNormalizer",
-        "clean_text": True,
+        "clean_text": inputs.settings.get("clean_text", True),
         "handle_chinese_chars": inputs.settings["tokenize_chinese_chars"],
         "strip_accents": inputs.settings["strip_accents"],
         "lowercase": inputs.settings["do_lower_case"],
@@ -126,7 +128,7 @@ def build_bert(inputs: Inputs) -> Pipeline:
         "continuing_subword_prefix": "##",
         "max_input_chars_per_word": 100,
     }
-    decoder = {"type": "WordPiece", "prefix": "##", "cleanup": True}
+    decoder = {"type": "WordPiece", "prefix": inputs.settings.get("wordpieces_prefix", "##"), "cleanup": True}
     return Pipeline(normalizer, {"type": "BertPreTokenizer"}, decoder, model)
 
 
@@ -166,6 +168,13 @@ def build_llama(inputs: Inputs) -> Pipeline:
     decoder = sequence("decoders", replace(UNDERLINE, " "), {"type": "ByteFallback"}, {"type": "Fuse"}, *strip)
     model = bpe(continuing_subword_prefix=None, end_of_word_suffix=None, fuse_unk=True, byte_fallback=True)
     return Pipeline(None, metaspace(scheme, split=False), decoder, model)
+
+
+def build_reformer(inputs: Inputs) -> Pipeline:
+    steps = [inputs.charsmap, replace(" {2,}", " ", regex=True)] if inputs.charsmap else []
+    model = bpe(continuing_subword_prefix=None, end_of_word_suffix=None, unk_token=inputs.tokens["unk"], fuse_unk=True)
+    normalizer = sequence("normalizers", *steps) if steps else None
+    return Pipeline(normalizer, metaspace("always"), metaspace("always"), model)
 
 
 def build_words_pipeline(normalizer: Json | None, scheme: str, unk_id: int) -> Pipeline:
@@ -255,11 +264,20 @@ BERT = TokenizerClass(
     build_bert,
     {"do_lower_case": True, "tokenize_chinese_chars": True, "strip_accents": None},
     CLS_SEP,
+    token_types=True,
 )
 ROBERTA = TokenizerClass(ROBERTA_TOKENS, "BPE", build_byte_bpe, {"add_prefix_space": False}, CLS_SEP_SEP)
 CLASSES = {
     VERBATIM: TokenizerClass(),
     "BertTokenizer": BERT,
+    "FunnelTokenizer": TokenizerClass(
+        {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "<sep>", "pad": "<pad>", "cls": "<cls>", "mask": "<mask>"},
+        "WordPiece",
+        build_bert,
+        {**BERT.settings, "clean_text": True, "wordpieces_prefix": "##"},
+        ("cls:2 A sep", "cls:2 A sep B:1 sep:1"),
+    ),
+    "ReformerTokenizer": TokenizerClass({"eos": "</s>", "unk": "<unk>"}, "BPE", build_reformer),
     "RobertaTokenizer": ROBERTA,
     "GPT2Tokenizer": TokenizerClass(GPT_TOKENS, "BPE", build_byte_bpe, {"add_prefix_space": False}),
     "GPTNeoXTokenizer": TokenizerClass(
@@ -291,7 +309,7 @@ CLASSES = {
         {"do_lower_case": True, "keep_accents": False, "add_prefix_space": True},
         fallback=CLS_SEP,
     ),
-    "FNetTokenizer": TokenizerClass(ALBERT_TOKENS),
+    "FNetTokenizer": TokenizerClass(ALBERT_TOKENS, token_types=True),
     "XLMRobertaTokenizer": TokenizerClass(
         ROBERTA_TOKENS, "Unigram", build_xlm_roberta, {"add_prefix_space": True}, ("bos A eos", "bos A eos eos B eos")
     ),
@@ -309,6 +327,7 @@ CLASSES = {
         build_byte_bpe,
         {"add_prefix_space": False},
         CLS_SEP_SEP,
+        token_types=True,
     ),
     "DebertaV2Tokenizer": TokenizerClass(
         {**BERT_TOKENS, "bos": "[CLS]", "eos": "[SEP]"},
@@ -316,6 +335,7 @@ CLASSES = {
         build_deberta_v2,
         {"do_lower_case": False, "split_by_punct": False, "add_prefix_space": True, "unk_id": 1},
         CLS_SEP,
+        token_types=True,
     ),
     "MBartTokenizer": TokenizerClass(
         ROBERTA_TOKENS,

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 from headwise.errors import UserError
 from headwise.interop.folders import read_json
 from headwise.interop.hf.tokenizer_classes import CLASSES, VERBATIM, Inputs, Json, TokenizerClass, choose_class
+from headwise.interop.hf.vocabulary_files import read_vocabulary_files
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
 
 TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
 ADDED_TOKENS = "added_tokens.json"
+TOKEN_TYPES = "token_type_ids"
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")  # in the order in which transformers adds them
 
 CLEAN_UP_KEYS = (
@@ -40,6 +42,7 @@ ACTING = {
     CLEAN_UP_KEYS[0]: "decoding removes spaces before punctuation, except for BPE",
     CLEAN_UP_KEYS[1]: "decoding does so for BPE, too",
     "tokenizer_class": "chooses the class",
+    "model_input_names": "with token_type_ids, the texts of a pair have the token types of the post_processor",
 }
 # Values of keys that would change ids in a way that is not supported; these are the ones that change nothing.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -63,7 +66,7 @@ NO_EFFECT = {
     ),
     **dict.fromkeys(
         ("use_fast", "from_slow", "sp_model_kwargs", "spaces_between_special_tokens", "do_basic_tokenize",
-         "never_split", "wordpieces_prefix", "errors", "remove_space", "vocab_type", "separate_vocabs",
+         "never_split", "errors", "remove_space", "vocab_type", "separate_vocabs",
          "source_lang", "target_lang", "slow_tokenizer_class"),
         SLOW,
     ),
@@ -80,7 +83,6 @@ NO_EFFECT = {
     **dict.fromkeys(
         ("processor_class", "transformers_version", "_commit_hash", "verbose", "backend", "tokenizer_type"), METADATA
     ),
-    "model_input_names": "which arrays are returned beside the ids",
     "trim_offsets": "only for the offsets of tokens in a text",
     "tgt_lang": "only for the targets of training; generation_config.json says which language is generated",
 }  # fmt: skip
@@ -97,11 +99,14 @@ class ResolvedTokenizer:
     new_tokens: frozenset[str] = frozenset()  # that tokenizer.json does not have
     clean_up: bool = False
     split_special_tokens: bool = False
+    returns_token_types: bool = False  # without them, every token has the first type
 
 
 def resolve_tokenizer(folder: Path, config: Mapping[str, Any]) -> ResolvedTokenizer:
-    """The tokenizer of a folder that has a `tokenizer.json`, as `AutoTokenizer` loads it; `config` is `config.json`."""
-    original = read_json(folder / TOKENIZER)
+    """The tokenizer of a folder that has a `tokenizer.json`, or the vocabulary files of older folders, as
+    `AutoTokenizer` loads it; `config` is `config.json`."""
+    from_files = not (folder / TOKENIZER).is_file()
+    original = read_vocabulary_files(folder) if from_files else read_json(folder / TOKENIZER)
     check_tokenizer_json(original, folder / TOKENIZER)
     original["added_tokens"] = original.get("added_tokens") or []
     where = str(folder / TOKENIZER_CONFIG)
@@ -117,6 +122,11 @@ def resolve_tokenizer(folder: Path, config: Mapping[str, Any]) -> ResolvedTokeni
             raise UserError(
                 f"tokenizer_class: '{name[:80]}' is not known, or does not read tokenizer.json; set {VERBATIM} if "
                 "tokenizer.json is complete"
+            )
+        if from_files and CLASSES[name].build is None:
+            raise UserError(
+                f"tokenizer_class: {name} reads {TOKENIZER}, which the folder does not have; write it with "
+                f"transformers: AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')"
             )
         check_keys(values, name)
         return build_tokenizer(original, values, CLASSES[name])
@@ -230,7 +240,16 @@ def build_tokenizer(original: Json, values: Mapping[str, Any], kind: TokenizerCl
         frozenset(str(token.content) for token in added) - present,
         clean and (forced or infer_model_type(original) != "BPE"),
         bool(values.get("split_special_tokens")),
+        returns_token_types(values, kind),
     )
+
+
+def returns_token_types(values: Mapping[str, Any], kind: TokenizerClass) -> bool:
+    """Whether a tokenizer returns token types beside the ids."""
+    names = values.get("model_input_names", [TOKEN_TYPES] if kind.token_types else [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise UserError(f"model_input_names: {str(names)[:80]!r} is no list of names; correct it")
+    return TOKEN_TYPES in names
 
 
 def rebuild(original: Json, settings: Mapping[str, Any], names: Mapping[str, str], kind: TokenizerClass) -> Json:

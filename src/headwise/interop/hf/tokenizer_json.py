@@ -41,13 +41,14 @@ def to_tokenizer_json(tokeniser: Tokeniser) -> dict[str, Any] | None:
 
 
 def add_post_processor(
-    tokenizer_json: dict[str, Any], opens: bool, closes: bool, *special_tokens: str
+    tokenizer_json: dict[str, Any], opens: bool, closes: bool, *special_tokens: str, first_type: int = 0
 ) -> dict[str, Any]:
-    """Add the BOS and EOS tokens that models read before and after every text, and further special tokens."""
+    """Add the BOS and EOS tokens that models read before and after every text, and further special tokens; BOS has
+    the token type `first_type`."""
     from tokenizers import AddedToken, Tokenizer, processors
 
     tokenizer = Tokenizer.from_str(json.dumps(tokenizer_json))
-    start, end = f"{SPECIALS[BOS]} " * opens, f" {SPECIALS[EOS]}" * closes
+    start, end = f"{SPECIALS[BOS]}:{first_type} " * opens, f" {SPECIALS[EOS]}" * closes
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{start}$A{end}",
         pair=f"{start}$A{end} $B:1{end and end + ':1'}",

@@ -150,6 +150,7 @@ def load_weights(
             else:
                 entry.tensor.zero_()
             _check_copies(entry, parts, weights, stored_names)
+            _check_finite(entry, parts, weights.where)
             if entry.vocabulary_map and OUTPUT_BIAS.fullmatch(entry.name):
                 entry.tensor[list(entry.vocabulary_map.suppressed_ids)] = SUPPRESSED_BIAS
 
@@ -356,6 +357,13 @@ def _check_copies(entry: MappedTensor, parts: Parts, weights: LazyStateDict, sto
                 f"{weights.where}: {list_names(parts)} and {list_names(copy)} are one part of the model, but differ; "
                 "remove one"
             )
+
+
+def _check_finite(entry: MappedTensor, parts: Parts, where: str) -> None:
+    """Refuse weights that are not finite. Their sum is not finite either, and needs no memory; it may overflow, so
+    single values are looked at only then."""
+    if parts and not entry.tensor.sum().isfinite() and not entry.tensor.isfinite().all():
+        raise UserError(f"{where}: {list_names(parts)}: has weights that are NaN or infinite; fetch it again")
 
 
 def _check_zero(entry: MappedTensor, tensor: Tensor, architecture: Architecture) -> None:

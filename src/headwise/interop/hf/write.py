@@ -17,7 +17,7 @@ from headwise.decode.config import DecodeConfig
 from headwise.decode.generation_config import to_generation_config
 from headwise.errors import UserError
 from headwise.interop.folders import create_folder
-from headwise.interop.hf import list_architectures
+from headwise.interop.hf import list_architectures, load_architecture
 from headwise.interop.hf.architecture import Architecture, HfConfig, HfTextConfig
 from headwise.interop.hf.channels import move_sines_first
 from headwise.interop.hf.files import WEIGHTS
@@ -35,7 +35,7 @@ from headwise.interop.hf.text import (
 )
 from headwise.interop.hf.ties import drop_tied
 from headwise.interop.hf.tokenizer_classes import ALWAYS_REGISTERED, VERBATIM
-from headwise.interop.hf.tokenizer_config import CLEAN_UP_KEYS, NO_CLASSES, TOKENIZER, TOKENIZER_CONFIG
+from headwise.interop.hf.tokenizer_config import CLEAN_UP_KEYS, NO_CLASSES, TOKEN_TYPES, TOKENIZER, TOKENIZER_CONFIG
 from headwise.interop.hf.tokenizer_json import add_post_processor, to_tokenizer_json
 from headwise.interop.hf.weights import build_state_dict
 from headwise.models.assemble import TextFields
@@ -52,12 +52,13 @@ from headwise.text.base import Tokeniser
 from headwise.text.hf import HfTokeniser, VocabularyMap
 from headwise.text.paired import Paired
 from headwise.text.tokenisers import Tokenisers
+from headwise.utils.files import apply_umask
 from headwise.vision.pixels import Pixels
 
 # Settings that change no outputs of a trained model, that its tensors show, or that are compared as stacks.
 IGNORED_SETTINGS = {
     "kind", "dropout", "attention_dropout", "hidden_dropout", "drop_path", "embeddings", "output_bias", "suppress_ids",
-    "pool", "next_sentence_head", "class_heads", "frozen", "backbone_lr_scale", "tie", "upsample",
+    "pool", "next_sentence_head", "class_heads", "frozen", "backbone_lr_scale", "tie", "upsample", "pair_types",
 }  # fmt: skip
 STACK_SETTINGS = {"depth", "layers", "shared", "groups", "encoder", "decoder", *StackConfig.VARIANTS}
 SIDES = ("encoder", "decoder")
@@ -84,21 +85,23 @@ def write_folder(
     function: str = "",
     decode: DecodeConfig | None = None,
     layout: Layout = "auto",
+    model_type: str = "",
 ) -> None:
     """Write a folder that `transformers` loads; or timm, where `layout` says so, where `transformers` has no such
     architecture, or where the model's images are prepared as timm does.
 
     An imported model gets its Hugging Face ids back, which its tokeniser or `vocabulary_map` knows; a model trained
     here keeps its ids. `function` turns a classifier's logits into probabilities (softmax or sigmoid);
-    `decode` is written as `generation_config.json`, if it follows the convention of `generate`.
+    `decode` is written as `generation_config.json`, if it follows the convention of `generate`. `model_type` asks for
+    one of several architectures that compute the same, such as xlm-roberta instead of roberta.
     """
     try:
         if tokenisers and isinstance(tokenisers.source, Pixels):
-            _write_image_model(model, config, task, tokenisers, folder, layout)
+            _write_image_model(model, config, task, tokenisers, folder, layout, model_type)
         elif layout == "timm":
             raise UserError("--to timm: timm has image models only; use --to hf")
         else:
-            _write_text_model(model, config, task, tokenisers, folder, vocabulary_map, function, decode)
+            _write_text_model(model, config, task, tokenisers, folder, vocabulary_map, function, decode, model_type)
     except UserError as error:
         if isinstance(error.__cause__, OSError) or Path(folder).exists():
             raise
@@ -114,6 +117,7 @@ def _write_text_model(
     vocabulary_map: VocabularyMap | None,
     function: str,
     decode: DecodeConfig | None,
+    model_type: str,
 ) -> None:
     build_task = "classify" if task == "regress" else task
     labels = tokenisers.target.vocabulary[len(SPECIALS) :] if tokenisers and build_task in LABELLERS else []
@@ -128,7 +132,7 @@ def _write_text_model(
         config = config.replace(encoder_prefix_id=0, encoder_suffix_id=0)  # tokenizer.json has them
     if separate := build_task == "transduce" and target is not source:
         config = config.replace(tie="target" if config.tie == "auto" else config.tie)
-    architecture, hf_config = choose_architecture(config, build_task, source.vocab, separate)
+    architecture, hf_config = choose_architecture(config, build_task, source.vocab, separate, model_type=model_type)
     assert isinstance(hf_config, HfTextConfig)
     class_name = architecture.choose_class_name(build_task, model.state_dict())
     state = build_state_dict(model, architecture.with_head(class_name), Vocabularies(source, target))
@@ -151,7 +155,7 @@ def _write_text_model(
             generation = merge_search(generation, decode, target)
         write_json(temporary / "generation_config.json", generation)
         if tokenisers and not architecture.write_tokeniser_files(tokenisers, temporary):
-            _write_tokenisers(tokenisers, architecture, model, temporary)
+            _write_tokenisers(tokenisers, architecture, model, temporary, architecture.reads_pair_types(config))
 
 
 def _check_special_ids(architecture: Architecture, hf_config: HfConfig, data: Mapping[str, Any], task: str) -> None:
@@ -166,7 +170,7 @@ def _check_special_ids(architecture: Architecture, hf_config: HfConfig, data: Ma
 
 
 def _write_image_model(
-    model: Any, config: Any, task: str, tokenisers: Tokenisers, folder: Path | str, layout: Layout
+    model: Any, config: Any, task: str, tokenisers: Tokenisers, folder: Path | str, layout: Layout, model_type: str
 ) -> None:
     """The config has the image size and the channels of the training data."""
     pixels = tokenisers.source
@@ -175,7 +179,7 @@ def _write_image_model(
     sized_config = config.with_image_size(pixels.height, pixels.width, pixels.channels)
     if pixels.fit is not None and pixels.fit.rounding == "nearest":  # as in timm, from which it was read
         layout = "timm"
-    architecture, hf_config = choose_architecture(sized_config, task, layout=layout)
+    architecture, hf_config = choose_architecture(sized_config, task, layout=layout, model_type=model_type)
     assert isinstance(hf_config, ImageConfig)
     hf_config.check_image_size("config.json")
     class_name = architecture.choose_class_name(task, model.state_dict())
@@ -192,6 +196,7 @@ def _save_checkpoint(state: Mapping[str, Tensor], folder: Path) -> None:
     """Save a state dict; safetensors needs tensors that share no storage."""
     copies = {name: tensor.clone().contiguous() for name, tensor in state.items()}
     save_file(copies, folder / WEIGHTS, metadata={"format": "pt"})
+    apply_umask(folder / WEIGHTS)
 
 
 def find_vocabularies(
@@ -247,13 +252,19 @@ def merge_search(data: dict[str, Any], decode: DecodeConfig, target: VocabularyM
 
 
 def choose_architecture(
-    config: Any, task: str, vocab: int = 0, separate: bool = False, layout: Layout = "auto"
+    config: Any, task: str, vocab: int = 0, separate: bool = False, layout: Layout = "auto", model_type: str = ""
 ) -> tuple[Architecture, HfConfig]:
     """The architecture that expresses all of a model config, with its Hugging Face config: the architecture of the
     same kind, or a relative; of timm if `transformers` has none of this kind. Reading the Hugging Face config back
-    must give the same settings. `separate`: source and target have vocabularies of their own."""
+    must give the same settings. `separate`: source and target have vocabularies of their own; `model_type`: no other
+    architecture is considered."""
     able = [each for each in list_architectures(timm=layout == "timm") if each.choose_class_name(task)]
     candidates = [each for each in able if isinstance(config, (each.config, *each.relatives))]
+    if model_type:
+        load_architecture(model_type, "--as")  # refuses an unknown one
+        candidates = [each for each in candidates if each.model_type == model_type]
+        if not candidates:
+            raise UserError(f"--as: {model_type} has no class for the task '{task}' of '{config.kind}'; leave it out")
     if layout == "auto" and not candidates and isinstance(config, ImageFields):
         return choose_architecture(config, task, layout="timm")
     if separate and candidates:
@@ -335,7 +346,9 @@ def resolve_settings(config: Any, task: str) -> dict[str, Any]:
     return settings
 
 
-def _write_tokenisers(tokenisers: Tokenisers, architecture: Architecture, model: Any, folder: Path) -> None:
+def _write_tokenisers(
+    tokenisers: Tokenisers, architecture: Architecture, model: Any, folder: Path, pair_types: bool
+) -> None:
     tokeniser, has_labels = _source_tokeniser(tokenisers), not isinstance(model, GenerativeModel)
     flags: dict[str, Any] = {}
     if isinstance(tokeniser, HfTokeniser):
@@ -346,7 +359,8 @@ def _write_tokenisers(tokenisers: Tokenisers, architecture: Architecture, model:
         masks = [MASK] if isinstance(model, MaskedLanguageModel | ReplacedTokenDetector) else []
         has_encoder = not isinstance(model, LanguageModel)
         opens = not has_encoder or model.encoder.prefix_id is not None
-        tokenizer_json = add_post_processor(plain_json, opens, has_encoder, *masks)
+        first_type = architecture.first_token_type
+        tokenizer_json = add_post_processor(plain_json, opens, has_encoder, *masks, first_type=first_type)
         tokens = dict(zip(SPECIAL_NAMES, [*SPECIALS, *masks], strict=False))
     else:
         tokenisers.save(folder / NATIVE)
@@ -354,6 +368,8 @@ def _write_tokenisers(tokenisers: Tokenisers, architecture: Architecture, model:
     write_json(folder / TOKENIZER, tokenizer_json)
     special_tokens = {f"{architecture.special_name(name)}_token": token for name, token in tokens.items() if token}
     data: dict[str, Any] = {"tokenizer_class": VERBATIM, **special_tokens, **flags}
+    if pair_types:
+        data["model_input_names"] = ["input_ids", TOKEN_TYPES, "attention_mask"]
     if architecture.model_type in ALWAYS_REGISTERED:
         data["auto_map"] = NO_CLASSES
     write_json(folder / TOKENIZER_CONFIG, data)

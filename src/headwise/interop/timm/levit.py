@@ -13,6 +13,9 @@ from headwise.interop.hf.images import to_pair
 from headwise.interop.timm.config import NO_HEAD, Count, TimmConfig, Variants, Width, check_patches
 from headwise.models.levit import LevitConfig
 
+TimmActivation = Literal["hard_swish", "silu", "swish"]
+ACTIVATIONS = {"hard_swish": "hard_swish", "silu": "swish", "swish": "swish"}
+TIMM_NAMES = {"hard_swish": "hard_swish", "swish": "silu"}
 STEM_LAYERS = {"s16": 4, "s8": 3}  # convolutions of stride 2
 SIZES: dict[str, dict[str, Any]] = {
     "128s": {"embed_dim": (128, 256, 384), "key_dim": 16, "num_heads": (4, 6, 8), "depth": (2, 3, 4)},
@@ -42,8 +45,8 @@ class TimmLevitConfig(TimmConfig):
     attn_ratio: int = Field(2, gt=0)
     mlp_ratio: Literal[2] = 2  # as after each subsampling
     stem_type: Literal["s16", "s8"] = "s16"
-    act_layer: Literal["hard_swish"] = "hard_swish"
-    attn_act_layer: Literal["hard_swish"] = "hard_swish"
+    act_layer: TimmActivation = "hard_swish"
+    attn_act_layer: TimmActivation | None = None  # null: act_layer
     use_conv: bool = False
     distilled: bool = True
     global_pool: Literal["avg"] = "avg"
@@ -84,13 +87,20 @@ class TimmLevitConfig(TimmConfig):
             "depths": self.depth,
             "heads": self.num_heads,
             "head_width": self.key_dim,
-            "mixer": {"kind": "levit", "value_expand": self.attn_ratio},
+            "activation": ACTIVATIONS[self.act_layer],
+            "mixer": {
+                "kind": "levit",
+                "value_expand": self.attn_ratio,
+                "activation": ACTIVATIONS[self.attn_act_layer or self.act_layer],
+            },
+            "feedforward": {"kind": "levit_mlp", "activation": ACTIVATIONS[self.act_layer]},
             "stem_layers": STEM_LAYERS[self.stem_type],
             "class_heads": 2 if self.distilled else 1,
         }
 
     @classmethod
     def list_arguments(cls, config: Any) -> dict[str, Any]:
+        attention = getattr(config.mixer, "activation", config.activation)
         return {
             "embed_dim": config.widths,
             "key_dim": config.head_width,
@@ -100,6 +110,8 @@ class TimmLevitConfig(TimmConfig):
             "stem_type": {layers: stem for stem, layers in STEM_LAYERS.items()}.get(config.stem_layers, "s16"),
             "distilled": config.class_heads > 1,
             "use_conv": False,
+            "act_layer": TIMM_NAMES[config.activation],
+            "attn_act_layer": None if attention == config.activation else TIMM_NAMES[attention],
         }
 
     def check_image_size(self, where: str) -> None:
