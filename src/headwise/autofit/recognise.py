@@ -33,7 +33,7 @@ MAGIC = {  # the first bytes of files that are not text
 IMAGES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"RIFF")
 
 
-def recognise(files: Sequence[str | Path], columns: Sequence[str] = (), shape: str = "") -> Recognition:
+def recognise(files: Sequence[str | Path], columns: Sequence[str | int] = (), shape: str = "") -> Recognition:
     """Recognise the data in one file or folder, in two aligned files, or in several files of one kind.
 
     `columns` are the user's: names, or numbers from 1 in a file without a header; the last one is the target. `shape`
@@ -44,7 +44,7 @@ def recognise(files: Sequence[str | Path], columns: Sequence[str] = (), shape: s
         if not path.exists():
             raise UserError(f"{path}: there is no such file or folder; check the path")
     first, *others = paths
-    names = tuple(int(column) if column.isdecimal() else column for column in columns)
+    names = tuple(int(column) if str(column).isdecimal() else column for column in columns)
     if first.is_dir():
         if others:
             raise UserError(f"{first}: is a folder; name one folder alone, or files")

@@ -23,6 +23,7 @@ def recognise_table(
     warnings: list[str],
 ) -> Recognition:
     by_name = {column.name: column for column in table}
+    columns = [str(name) if name not in by_name and str(name) in by_name else name for name in columns]
     for name in columns:
         if name not in by_name:
             known = ", ".join(map(str, by_name))
