@@ -19,6 +19,7 @@ from headwise.errors import UserError
 from headwise.experiment.config import Experiment
 from headwise.tasks.base import TaskConfig
 from headwise.tasks.tables import TASKS, task_config
+from headwise.tuning.config import find_pretrained, parse_run_reference
 from headwise.vision.config import ImagesConfig
 from headwise.vision.readers.tables import READERS
 
@@ -70,6 +71,8 @@ class Budget:
 
 def plan(recognition: Recognition, minutes: float, name: str = "", init_from: str = "", task: str = "") -> Plan:
     """Choose task, tokeniser, size and schedule for this data and this time."""
+    if init_from:
+        check_pretrained(init_from)
     kind = task or find_task(recognition.shape)
     name = name or Path(str(recognition.data["train"][0])).name.split(".")[0] or "fit"
     if recognition.data.get("kind") == "images":
@@ -105,6 +108,19 @@ def _choose_fractions(rows: int, data: TextDataConfig) -> dict[str, Any]:
     if not data.valid and rows < 2000:
         settings["valid_fraction"] = 0.1
     return settings
+
+
+def check_pretrained(init_from: str) -> None:
+    """Find the run or folder to start from; a repository is downloaded unless the cache has it, as `import` does."""
+    try:
+        folder = find_pretrained(*parse_run_reference(init_from)).path
+    except UserError as error:
+        raise UserError(f"--from: {error}") from None
+    if not any((folder / name).is_file() for name in ("config.toml", "config.json")):
+        problem = "is neither a run nor a Hugging Face folder" if folder.is_dir() else "there is no such folder"
+        raise UserError(
+            f"--from: {folder}: {problem}; name a run, a Hugging Face folder, or a repository such as org/name"
+        )
 
 
 def _fine_tune(fields: dict[str, Any], init_from: str) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import shlex
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from headwise.autofit.columns import Column, find_header
 from headwise.autofit.folders import recognise_folder
@@ -16,20 +16,22 @@ from headwise.autofit.layout import find_layout, looks_numeric
 from headwise.autofit.objects import recognise_objects
 from headwise.autofit.recognition import Recognition, choose
 from headwise.autofit.tables import recognise_table
-from headwise.data.files import open_file, read_lines
+from headwise.data.files import open_file, open_text, read_lines
 from headwise.data.readers import arrow, jsonl
 from headwise.data.readers.base import ReadOptions
 from headwise.data.readers.csv import read_rows
+from headwise.data.readers.json import START, read_members, read_objects
 from headwise.errors import UserError
 
 SAMPLE = 5000  # rows or lines from which a file is recognised
-MAX_JSON = 2**30  # bytes of a JSON file that is not one object a line
+START_BYTES = 2**16  # of a file, from which its kind is told
 MAGIC = {  # the first bytes of files that are not text
     b"PAR1": "parquet",
     b"ARROW1": "arrow",
     b"\xff\xff\xff\xff": "arrow",  # the continuation mark of a stream
     b"PK\x03\x04": "labelled-zip",
 }
+_CONTAINER = re.compile(r'"(data|rows|examples|records|items|annotations|paragraphs)"\s*:\s*\[')
 IMAGES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"RIFF")
 
 
@@ -60,7 +62,7 @@ def recognise(files: Sequence[str | Path], columns: Sequence[str | int] = (), sh
 def recognise_file(path: Path, columns: Sequence[str | int] = (), shape: str = "") -> Recognition:
     """Recognise a file by its first bytes and lines."""
     with open_file(path) as file:
-        start = file.read(2**16)
+        start = file.read(START_BYTES)
     if not start.strip():
         raise UserError(f"{path}: is empty; name a file with examples to learn from")
     if start.startswith(IMAGES):
@@ -71,14 +73,12 @@ def recognise_file(path: Path, columns: Sequence[str | int] = (), shape: str = "
         return choose(Recognition("labelled", {"train": [str(path)], "format": format}, reason), shape, path)
     if format:
         return recognise_objects(path, format, arrow.read_objects(path), columns, shape)
-    lines = [line for _, line in islice(read_lines(path), SAMPLE)]
-    filled = [line.strip() for line in lines if line.strip()]
-    if filled[0].startswith(("{", "[")) and not all(map(_is_object, filled[:2])):
-        return choose(_recognise_json(path), shape, path)
-    if filled[0].startswith("{"):
-        if len(filled) == 1 and any(f'"{key}":' in filled[0] for key in ("paragraphs", "annotations")):
-            return choose(_recognise_json(path), shape, path)
+    json_kind = _find_json(path)
+    if json_kind == "json":
+        return _recognise_json(path, columns, shape)
+    if json_kind == "jsonl":
         return recognise_objects(path, "jsonl", (row for _, row in jsonl.read_objects(path)), columns, shape)
+    lines = [line for _, line in islice(read_lines(path), SAMPLE)]
     return _recognise_lines(path, lines, columns, shape)
 
 
@@ -150,41 +150,59 @@ def _recognise_aligned(first: Path, second: Path) -> Recognition | None:
     return Recognition("pairs", data, "two files aligned line by line")
 
 
-def _recognise_json(path: Path) -> Recognition:
-    """A JSON file that is one value: SQuAD's questions, or COCO's boxes or captions."""
-    with open_file(path) as file:
-        content = file.read(MAX_JSON + 1)
-    if len(content) > MAX_JSON:
-        raise UserError(
-            f"{path}: is one JSON value of more than {MAX_JSON // 2**30} GB; write one object a line (.jsonl)"
-        )
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: is not valid JSON ({str(error)[:80]}); write one object a line (.jsonl)") from None
+def _recognise_json(path: Path, columns: Sequence[str | int], shape: str) -> Recognition:
+    """A JSON file that is one value: a list of objects, alone or under a key; SQuAD's questions, or COCO's boxes."""
+    first, listed = dict[str, Any](), list[Any]()
+    for member in read_members(path):
+        if member.key not in first and member.listed:
+            listed.append(member.value)
+        first.setdefault(member.key, member.value)
     data: dict[str, Any] = {"train": [str(path)]}
-    if isinstance(value, dict) and _has_keys(value.get("data"), "paragraphs"):
-        return Recognition("spans", {**data, "format": "squad"}, "SQuAD's JSON: data, paragraphs, questions")
-    if isinstance(value, dict) and isinstance(value.get("images"), list) and isinstance(value.get("annotations"), list):
-        return _recognise_coco(path, value["annotations"])
-    if _has_keys(value):
-        command = f"jq -c '.[]' {shlex.quote(str(path))} > {shlex.quote(path.stem + '.jsonl')}"
-        raise UserError(f"{path}: is one JSON list; write one object a line: {command}")
-    keys = ", ".join(list(value)[:6]) if isinstance(value, dict) else type(value).__name__
-    raise UserError(f"{path}: JSON of a kind that is not known ({keys}); write one object a line (.jsonl)")
+    if "paragraphs" in _get_keys(first.get("data")):
+        found = Recognition("spans", {**data, "format": "squad"}, "SQuAD's JSON: data, paragraphs, questions")
+        return choose(found, shape, path)
+    if "images" in first and "annotations" in first:
+        return choose(_recognise_coco(path, first["annotations"]), shape, path)
+    if any(isinstance(value, dict) for value in listed):
+        return recognise_objects(path, "json", (row for _, row in read_objects(path)), columns, shape)
+    keys = ", ".join(key or "a list" for key in list(first)[:6]) or "empty"
+    remedy = "write a list of objects, or one object a line (.jsonl)"
+    if any(map(_is_by_row, first.values())):
+        remedy = "write rows: frame.to_json(path, orient='records', lines=True)"
+    raise UserError(f"{path}: is JSON of a kind that is not known ({keys}); {remedy}")
 
 
-def _recognise_coco(path: Path, annotations: Sequence[Any]) -> Recognition:
+def _is_by_row(value: object) -> bool:
+    """Whether a value maps the numbers of rows to cells, as `to_json` of pandas writes a column."""
+    return isinstance(value, dict) and bool(value) and all(str(key).isdecimal() for key in value)
+
+
+def _get_keys(value: object) -> set[str]:
+    return set(value) if isinstance(value, dict) else set()
+
+
+def _recognise_coco(path: Path, annotation: Any) -> Recognition:
     """COCO's JSON; its images are in the same folder."""
-    if _has_keys(annotations, "bbox"):
+    if "bbox" in _get_keys(annotation):
         data = {"kind": "images", "format": "coco", "train": [str(path), str(path.parent)]}
         return Recognition("boxes", data, "COCO's JSON: images, annotations with boxes, categories")
     raise UserError(f"{path}: COCO's JSON without boxes; captions are read as lines of FILE, a tab and the caption")
 
 
-def _has_keys(rows: object, *keys: str) -> bool:
-    """Whether a value is a list of objects, the first of which has these keys."""
-    return isinstance(rows, list) and bool(rows) and isinstance(rows[0], dict) and set(keys) <= rows[0].keys()
+def _find_json(path: Path) -> Literal["", "json", "jsonl"]:
+    """Whether a file is one JSON value, or has an object in each line; a line may be longer than what is looked at."""
+    with open_text(path) as file:
+        start = file.read(START_BYTES).decode(errors="ignore").removeprefix("\ufeff")
+    if not START.match(start):
+        return ""
+    lines = [line for line in start.split("\n") if line.strip()]
+    if start.lstrip().startswith("["):
+        return "json"
+    alone = len(lines) == 1
+    if alone and (_CONTAINER.search(lines[0]) or not _is_object(lines[0])):
+        cut = len(start) >= START_BYTES // 4 and not _CONTAINER.search(lines[0])  # an object of one long line
+        return "jsonl" if cut else "json"
+    return "jsonl" if _is_object(lines[0]) else "json"
 
 
 def _is_object(line: str) -> bool:

@@ -21,7 +21,7 @@ def fit(
         ),
     ] = None,
     from_: Annotated[
-        str, Parameter(name="--from", help="Start from the weights of this run or Hugging Face folder.")
+        str, Parameter(name="--from", help="Start from a run, a Hugging Face folder, or org/name of the Hub.")
     ] = "",
     language: Annotated[str, Parameter(help="Language of the outputs, for BLEU's tokenisation.")] = "en",
     name: Annotated[str, Parameter(help="Name of the run; by default that of the file.")] = "",
@@ -44,6 +44,7 @@ def fit(
         headwise fit train.en train.de --minutes 60 --language de
         headwise fit photos/ --dry-run
         headwise fit reviews.jsonl --from runs/my-bert
+        headwise fit reviews.jsonl --from google-bert/bert-base-uncased
         headwise fit pairs.tsv --dry-run > my.toml && headwise train my.toml
 
     Parameters

@@ -15,12 +15,12 @@ from headwise.data.readers.base import ReadOptions
 
 Form = Literal["", "NFC", "NFD", "NFKC", "NFKD"]
 Format = Literal[
-    "tsv", "csv", "jsonl", "parquet", "arrow", "conll", "conllu", "conllu-trees", "squad", "labelled-zip",
+    "tsv", "csv", "jsonl", "json", "parquet", "arrow", "conll", "conllu", "conllu-trees", "squad", "labelled-zip",
     "labelled-folders", "lines", "documents", "text", "dictionary", "codespell", "geonames",
 ]  # fmt: skip
 Column = Literal["upos", "xpos", "deprel"]
 
-TABLES = ("csv", "tsv", "jsonl", "parquet", "arrow")  # formats whose columns are chosen by `columns`
+TABLES = ("csv", "tsv", "jsonl", "json", "parquet", "arrow")  # formats whose columns are chosen by `columns`
 UNPAIRED = ("lines", "documents", "text")  # formats without a source side: texts, read as pairs with an empty source
 
 
@@ -83,6 +83,7 @@ class TextDataConfig(DataConfig):
     prefix: str = ""  # put before every source, such as "summarize: "
     valid_size: int = Field(2000, gt=0)  # pairs of a held-out validation part, at most about
     max_length: int = Field(512, gt=0)  # tokens; pairs with a longer side are dropped
+    truncate: bool = False  # cut the end of longer sources instead, of which a label can be told from the start
     lowercase: bool = False
     normalise: Form = ""
 

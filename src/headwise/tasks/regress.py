@@ -25,8 +25,8 @@ from headwise.models.config import ModelConfig
 from headwise.models.text_classifier import SequenceClassifier
 from headwise.tasks.base import Evaluation, TaskConfig, TextTask
 from headwise.tasks.classify import prepare_labelled
-from headwise.tasks.tag import batch_texts
-from headwise.text import EOS, UNK
+from headwise.tasks.tag import batch_texts, encode_texts
+from headwise.text import UNK
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.state import LossState, Metric
@@ -86,7 +86,7 @@ class Regress(TextTask["RegressConfig", SequenceClassifier]):
         """The model's output for each text."""
         values = [0.0] * len(texts)
         device = get_device(model)
-        rows = [[*ids, EOS] for ids in self.tokenisers.source.encode_batch(texts)]
+        rows = encode_texts(self.tokenisers.source, texts, model.max_length)
         with inference_mode(model):
             for numbers, ids in batch_texts(rows, tokens):
                 for number, value in zip(numbers, model(ids.to(device))[:, 0].tolist(), strict=True):
