@@ -185,7 +185,7 @@ def _describe_split(chosen: Plan) -> Iterator[str]:
         return
     parts = [f"{count:,} {part}" for count, part in ((test, "to test"), (valid, "to validate")) if count]
     apart = "" if data.valid and data.test else "; rows with the same source stay together"
-    if apart and chosen.experiment.task.labelled and not chosen.experiment.task.one_to_one:
+    if apart and chosen.experiment.task.fits == "labelled":
         apart += ", and each label has its share"
     yield f"{statistics.rows:,} rows; held out: {' and '.join(parts)}{apart}"
 

@@ -36,6 +36,8 @@ PARAMETERS_PER_TOKEN = 10  # of the layers, at most: a larger model learns small
 EFFICIENCY = 0.4  # FLOPs of a training step, relative to large matrix products
 TEST_ROWS = 2000  # of the held-out test part, at most about
 FEW_ROWS = 100  # below it scores say little
+LEAST_ROWS = 10  # different sources; of fewer, none can be held out
+FEW_CHARACTERS = 20_000  # of plain texts
 IMAGE_SIDE = 64  # pixels to which larger images are resized
 
 
@@ -107,6 +109,9 @@ def plan(recognition: Recognition, minutes: float, name: str = "", init_from: st
     data = validate(TextDataConfig, _hold_out(recognition, kind), "fit")
     assert isinstance(data, TextDataConfig)
     statistics = compute_statistics(data)
+    if data.format != "text" and not data.valid and statistics.distinct_sources < LEAST_ROWS:
+        count = count_nouns(statistics.distinct_sources, "different text")
+        raise UserError(f"{data.train[0]}: has {count}, too few to hold some out; add rows, at least {LEAST_ROWS}")
     data = data.replace(**_choose_fractions(statistics.distinct_sources, data))
     settings, reasons = PLANNERS[task_config(kind).fits](statistics, minutes, kind)
     data = data.replace(**settings.pop("data", {}))
@@ -183,6 +188,8 @@ def _warn_of_size(statistics: Statistics, task: type[TaskConfig]) -> tuple[str, 
         warnings.append(
             f"{statistics.rows} rows are few: expect a model that has learnt them by heart, and wide intervals"
         )
+    if task.unpaired and statistics.characters < FEW_CHARACTERS:
+        warnings.append(f"{statistics.characters:,} characters are few: expect a model that has learnt them by heart")
     if (repeated := statistics.rows - statistics.distinct_sources) > 0.2 * statistics.rows:
         warnings.append(
             f"{repeated:,} of {statistics.rows:,} rows repeat a source; repeated ones stay on one side of the split"
@@ -194,7 +201,8 @@ Settings = tuple[dict[str, Any], tuple[str, ...]]
 
 
 def plan_pairs(statistics: Statistics, minutes: float, kind: str = "") -> Settings:
-    """An encoder-decoder (Vaswani et al. 2017) with pre-norm layers."""
+    """An encoder-decoder (Vaswani et al. 2017) that transformers can load: with a shared vocabulary pre-norm layers, as
+    Pegasus has, otherwise post-norm layers, as Marian has."""
     sides = statistics.source, statistics.target
     largest = choose_bpe_size(statistics.rows * sum(side.mean_words for side in sides))
     kinds = [choose_tokeniser(side, largest)[0]["kind"] for side in sides]
@@ -213,7 +221,7 @@ def plan_pairs(statistics: Statistics, minutes: float, kind: str = "") -> Settin
     batch, warmup = budget.choose_batch(epochs, 512, 4096)
     model = {
         "kind": "transformer", "width": width, "heads": heads, "encoder": {"depth": depth}, "decoder": {"depth": depth},
-        "wiring": "pre", "dropout": dropout,
+        "wiring": "pre" if tokeniser.get("shared") else "post", "dropout": dropout,
     }  # fmt: skip
     train = {
         "minutes": minutes,
@@ -239,7 +247,7 @@ def plan_encoder(statistics: Statistics, minutes: float, kind: str = "classify")
     dropout = 0.1 if statistics.rows > 200_000 else 0.3
     model = {
         "kind": "bert", "width": width, "heads": heads, "depth": depth, "hidden": 2 * width, "dropout": dropout,
-        "pool": "mean", "positions": {"kind": "learned", "max_length": max(longest + 3, 512)},
+        "positions": {"kind": "learned", "max_length": max(longest + 3, 512)},
     }  # fmt: skip
     train = {
         "minutes": minutes,

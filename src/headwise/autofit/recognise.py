@@ -15,6 +15,7 @@ from headwise.autofit.folders import recognise_folder
 from headwise.autofit.layout import find_layout, looks_numeric
 from headwise.autofit.objects import recognise_objects
 from headwise.autofit.recognition import Recognition, choose
+from headwise.autofit.refusals import refuse_archives, refuse_binary, refuse_lines, refuse_ragged
 from headwise.autofit.tables import recognise_table
 from headwise.data.files import open_file, open_text, read_lines
 from headwise.data.readers import arrow, jsonl
@@ -32,7 +33,6 @@ MAGIC = {  # the first bytes of files that are not text
     b"PK\x03\x04": "labelled-zip",
 }
 _CONTAINER = re.compile(r'"(data|rows|examples|records|items|annotations|paragraphs)"\s*:\s*\[')
-IMAGES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"RIFF")
 
 
 def recognise(files: Sequence[str | Path], columns: Sequence[str | int] = (), shape: str = "") -> Recognition:
@@ -56,7 +56,7 @@ def recognise(files: Sequence[str | Path], columns: Sequence[str | int] = (), sh
         if aligned is not None:
             return choose(aligned, shape, first)
     found = recognise_file(first, names, shape)
-    return replace(found, data={**found.data, "train": [str(path) for path in paths]})
+    return replace(found, data={**found.data, "train": [str(path) for path in paths]}) if others else found
 
 
 def recognise_file(path: Path, columns: Sequence[str | int] = (), shape: str = "") -> Recognition:
@@ -65,10 +65,10 @@ def recognise_file(path: Path, columns: Sequence[str | int] = (), shape: str = "
         start = file.read(START_BYTES)
     if not start.strip():
         raise UserError(f"{path}: is empty; name a file with examples to learn from")
-    if start.startswith(IMAGES):
-        raise UserError(f"{path}: is one image; name a folder with a folder of images for each class")
+    refuse_binary(path, start)
     format = next((format for magic, format in MAGIC.items() if start.startswith(magic)), "")
     if format == "labelled-zip":
+        refuse_archives(path)
         reason = "a zip archive with a file of texts for each label"
         return choose(Recognition("labelled", {"train": [str(path)], "format": format}, reason), shape, path)
     if format:
@@ -79,6 +79,7 @@ def recognise_file(path: Path, columns: Sequence[str | int] = (), shape: str = "
     if json_kind == "jsonl":
         return recognise_objects(path, "jsonl", (row for _, row in jsonl.read_objects(path)), columns, shape)
     lines = [line for _, line in islice(read_lines(path), SAMPLE)]
+    refuse_lines(path, lines)
     return _recognise_lines(path, lines, columns, shape)
 
 
@@ -89,6 +90,7 @@ def _recognise_lines(path: Path, lines: Sequence[str], columns: Sequence[str | i
     if layout.kind in ("conllu", "conll"):
         return choose(Recognition("tagged", data, layout.reason), shape, path)
     if layout.kind in ("lines", "text"):
+        refuse_ragged(path, lines)
         if columns:
             raise UserError(f"{path}: --columns names columns, and this file is no table ({layout.reason})")
         return choose(Recognition("texts", data, layout.reason), shape, path)
@@ -162,7 +164,7 @@ def _recognise_json(path: Path, columns: Sequence[str | int], shape: str) -> Rec
         found = Recognition("spans", {**data, "format": "squad"}, "SQuAD's JSON: data, paragraphs, questions")
         return choose(found, shape, path)
     if "images" in first and "annotations" in first:
-        return choose(_recognise_coco(path, first["annotations"]), shape, path)
+        return choose(_recognise_coco(path, first["images"], first["annotations"]), shape, path)
     if any(isinstance(value, dict) for value in listed):
         return recognise_objects(path, "json", (row for _, row in read_objects(path)), columns, shape)
     keys = ", ".join(key or "a list" for key in list(first)[:6]) or "empty"
@@ -181,12 +183,20 @@ def _get_keys(value: object) -> set[str]:
     return set(value) if isinstance(value, dict) else set()
 
 
-def _recognise_coco(path: Path, annotation: Any) -> Recognition:
-    """COCO's JSON; its images are in the same folder."""
+def _recognise_coco(path: Path, image: Any, annotation: Any) -> Recognition:
+    """COCO's JSON with boxes or captions; its images are in the same folder or in one directly below it."""
+    name = image.get("file_name") if isinstance(image, dict) else None
+    folders = [path.parent, *sorted(folder for folder in path.parent.iterdir() if folder.is_dir())]
+    root = next((folder for folder in folders if name and (folder / str(name)).is_file()), None)
+    if root is None:
+        raise UserError(f"{path}: COCO's JSON, and its images ({name}) are not in {path.parent} or a folder in it")
+    data = {"kind": "images", "train": [str(path), str(root)]}
     if "bbox" in _get_keys(annotation):
-        data = {"kind": "images", "format": "coco", "train": [str(path), str(path.parent)]}
-        return Recognition("boxes", data, "COCO's JSON: images, annotations with boxes, categories")
-    raise UserError(f"{path}: COCO's JSON without boxes; captions are read as lines of FILE, a tab and the caption")
+        return Recognition("boxes", {**data, "format": "coco"}, f"boxes of images in {path.name} (COCO's JSON)")
+    if "caption" in _get_keys(annotation):
+        reason = f"captions of images in {path.name} (COCO's JSON)"
+        return Recognition("captions", {**data, "format": "captions"}, reason)
+    raise UserError(f"{path}: COCO's JSON without boxes and captions; name one of instances or captions")
 
 
 def _find_json(path: Path) -> Literal["", "json", "jsonl"]:
@@ -197,6 +207,10 @@ def _find_json(path: Path) -> Literal["", "json", "jsonl"]:
         return ""
     lines = [line for line in start.split("\n") if line.strip()]
     if start.lstrip().startswith("["):
+        if len(lines) > 1 and all(map(_is_list, lines[:2])):
+            raise UserError(
+                f'{path}: has a list in each line; write objects with names, such as {{"text": "...", "label": "..."}}'
+            )
         return "json"
     alone = len(lines) == 1
     if alone and (_CONTAINER.search(lines[0]) or not _is_object(lines[0])):
@@ -206,7 +220,15 @@ def _find_json(path: Path) -> Literal["", "json", "jsonl"]:
 
 
 def _is_object(line: str) -> bool:
+    return isinstance(_parse_line(line), dict)
+
+
+def _is_list(line: str) -> bool:
+    return isinstance(_parse_line(line), list)
+
+
+def _parse_line(line: str) -> Any:
     try:
-        return isinstance(json.loads(line), dict)
+        return json.loads(line)
     except (ValueError, RecursionError):
-        return False
+        return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from math import isfinite
 from typing import Literal
 
 import torch
@@ -30,6 +29,7 @@ from headwise.text import UNK
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.state import LossState, Metric
+from headwise.utils.numbers import parse_decimal
 
 
 class Regress(TextTask["RegressConfig", SequenceClassifier]):
@@ -61,7 +61,7 @@ class Regress(TextTask["RegressConfig", SequenceClassifier]):
         names = self.tokenisers.target.vocabulary[UNK + 1 :]
         if not names or not all(map(is_number, names)):
             return 0.0, 1.0
-        values = torch.tensor([float(name) for name in names], dtype=torch.float64)
+        values = torch.tensor([parse_number(name) for name in names], dtype=torch.float64)
         return float(values.mean()), float(values.std(correction=0)) or 1.0
 
     @property
@@ -120,10 +120,7 @@ def score_values(values: Sequence[float], pairs: Sequence[Pair], resamples: int 
 
 def is_number(text: str) -> bool:
     """Whether a label is a finite number."""
-    try:
-        return isfinite(float(text))
-    except ValueError:
-        return False
+    return parse_decimal(text) is not None
 
 
 def parse_number(text: str) -> float:
@@ -131,9 +128,9 @@ def parse_number(text: str) -> float:
     >>> parse_number("3.8")
     3.8
     """
-    if not is_number(text):
+    if (number := parse_decimal(text)) is None:
         raise UserError(f"the label '{text}' is not a number, which a regression needs; choose the task classify")
-    return float(text)
+    return number
 
 
 class RegressConfig(TaskConfig):
