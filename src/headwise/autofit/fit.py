@@ -16,6 +16,7 @@ from headwise.autofit.recognise import recognise
 from headwise.autofit.recognition import Recognition, describe_shape
 from headwise.data.config import TextDataConfig
 from headwise.data.corpora import load_corpus
+from headwise.data.splits import fingerprint
 from headwise.errors import UserError, nearest
 from headwise.experiment.load import load
 from headwise.experiment.run import ignore, train_experiment
@@ -26,6 +27,7 @@ from headwise.tasks.tables import TASKS, task_config
 from headwise.train.loop import Result
 
 Announce = Callable[[str], None]
+MAX_COMPARED = 200_000  # rows of a training part with which those of a given test part are compared
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,10 @@ def _describe_split(chosen: Plan) -> Iterator[str]:
     if apart and chosen.experiment.task.fits == "labelled":
         apart += ", and each label has its share"
     yield f"{statistics.rows:,} rows; held out: {' and '.join(parts)}{apart}"
+    if data.test and statistics.rows <= MAX_COMPARED:
+        known = {fingerprint(source or target) for source, target in corpus.train}
+        if repeated := sum(fingerprint(source or target) in known for source, target in corpus.test):
+            yield f"warning: {repeated:,} of {test:,} test texts are in the training part, too: scores are too good"
 
 
 def shorten(text: str, limit: int = 60) -> str:

@@ -10,7 +10,7 @@ import json
 import math
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date, datetime, time, timedelta
@@ -104,11 +104,18 @@ def _zip_columns(columns: Mapping[Any, Iterable[Any]]) -> Iterator[tuple[Any, ..
 
 
 def _iterate_mappings(rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """The rows of an iterable; with the names of class labels, if it is a data set of `datasets`."""
+    features = getattr(rows, "features", None)
+    labels = {key: feature.names for key, feature in dict(features or {}).items() if hasattr(feature, "names")}
     for number, row in enumerate(rows, 1):
         if not isinstance(row, Mapping):
-            problem = f"{_describe_unknown(rows)}" if number == 1 else f"row {number} is no dict; correct it"
-            raise UserError(problem if number == 1 else f"the data frame: {problem}")
-        yield {str(key): value for key, value in row.items()}
+            problem = f"the data frame: row {number} is no dict; correct it"
+            raise UserError(_describe_unknown(rows) if number == 1 else problem)
+        yield {str(key): _name_label(value, labels.get(key)) for key, value in row.items()}
+
+
+def _name_label(value: Any, names: Sequence[str] | None) -> Any:
+    return names[value] if names and isinstance(value, int) and 0 <= value < len(names) else value
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
