@@ -30,6 +30,7 @@ DECODERS = ((64, 4, 2), (128, 4, 4), (192, 6, 4), (256, 8, 6), (384, 6, 6), (512
 VISION = ((64, 4, 3), (96, 3, 4), (128, 4, 6), (192, 3, 8))
 ENOUGH_EPOCHS = 12  # epochs that a size must have time for
 ENOUGH_STEPS = 600  # steps that the size of batches leaves time for
+POOLER_STEPS = 6000  # from which BERT's pooler is learnt, which transformers has; mean pooling learns sooner
 MAX_TOKENS = 512  # of a text that is classified; the rest is cut
 MAX_WORDS = 4096  # of a text whose words have tags, or that has an answer; longer ones are left out
 PARAMETERS_PER_TOKEN = 10  # of the layers, at most: a larger model learns small data by heart
@@ -244,10 +245,11 @@ def plan_encoder(statistics: Statistics, minutes: float, kind: str = "classify")
     (width, heads, depth), epochs = budget.choose(ENCODERS)
     _, warmup = budget.choose_batch(epochs, round(32 * length), round(32 * length))
     epochs = min(epochs, 20.0)
+    pool = "pooler" if epochs * statistics.rows / 32 >= POOLER_STEPS else "mean"
     dropout = 0.1 if statistics.rows > 200_000 else 0.3
     model = {
         "kind": "bert", "width": width, "heads": heads, "depth": depth, "hidden": 2 * width, "dropout": dropout,
-        "positions": {"kind": "learned", "max_length": max(longest + 3, 512)},
+        "pool": pool, "positions": {"kind": "learned", "max_length": max(longest + 3, 512)},
     }  # fmt: skip
     train = {
         "minutes": minutes,
