@@ -12,6 +12,7 @@ from headwise.autofit.baselines import BaselineResult
 from headwise.autofit.plan import Plan
 from headwise.autofit.recognition import Recognition, describe_shape
 from headwise.blocks.stack import count_parameters
+from headwise.data.config import TextDataConfig
 from headwise.evaluate.score import Score
 from headwise.experiment.convert import to_hf
 from headwise.inference.trained_model import TrainedModel
@@ -151,7 +152,7 @@ def _list_limits(plan: Plan, trained: TrainedModel) -> Iterator[str]:
     if plan.statistics is not None:
         longest = plan.statistics.source.longest or plan.statistics.target.longest
         yield f"- Its longest training text has {longest:,} characters; longer ones were not tried."
-        if getattr(data, "truncate", False) and plan.statistics.source.most_words > data.max_length:
+        if isinstance(data, TextDataConfig) and data.truncate and plan.statistics.source.most_words > data.max_length:
             yield f"- It reads the first {data.max_length:,} tokens of a text."
     if getattr(data, "valid", ()) and not getattr(data, "test", ()) and not data.test_fraction:
         yield "- There is no test part: scores are those of the validation part, by which the checkpoint was chosen."

@@ -251,7 +251,7 @@ def plan_encoder(statistics: Statistics, minutes: float, kind: str = "classify")
         "kind": "bert", "width": width, "heads": heads, "depth": depth, "hidden": 2 * width, "dropout": dropout,
         "pool": pool, "positions": {"kind": "learned", "max_length": max(longest + 3, 512)},
     }  # fmt: skip
-    train = {
+    train: dict[str, Any] = {
         "minutes": minutes,
         "epochs": max(round(epochs), 3),
         "batch_size": 32,
