@@ -29,6 +29,8 @@ from headwise.autofit.fit import fit_files
 from headwise.autofit.model_card import describe_verdict
 from headwise.data.config import TextDataConfig
 from headwise.data.corpora import load_corpus
+from headwise.experiment.convert import to_hf
+from headwise.experiment.load import load as load_run
 from headwise.utils.cpu import count_cores
 
 Write = Callable[[Path], list[Path]]
@@ -268,6 +270,7 @@ def run(name: str, minutes: float) -> dict[str, Any]:
         start = time.perf_counter()
         fitted = fit_files(files, minutes=minutes, runs=Path(folder) / "runs", announce=lambda line: print("  " + line))
         seconds = time.perf_counter() - start
+        reason = to_hf(load_run(fitted.run.path), Path(folder) / "hf")
     task = fitted.plan.experiment.task.kind
     return {
         "expected": expected,
@@ -277,7 +280,13 @@ def run(name: str, minutes: float) -> dict[str, Any]:
         "scores": [str(score) for score in fitted.evaluation.scores],
         "baselines": {base.name: str(base.scores[0]) for base in fitted.baselines if base.scores},
         "verdict": describe_verdict(fitted.evaluation, fitted.baselines),
+        "not exported": reason,
     }
+
+
+def shorten_score(score: str) -> str:
+    """A score without what stands in parentheses after it."""
+    return score.partition(" (")[0]
 
 
 def main() -> None:
@@ -293,11 +302,16 @@ def main() -> None:
             results[name] = run(name, options.minutes)
             options.out.write_text(json.dumps(results, indent=1))
     print(f"\n{options.minutes:g} minutes each, {count_cores()} cores, seed 1\n")
-    print("| data | task | score | best baseline | seconds |\n|---|---|---|---|---|")
+    print("| data | task | score | baselines | seconds | transformers |\n|---|---|---|---|---|---|")
     for name in options.only:
         row = results[name]
-        base = "; ".join(f"{key}: {value}" for key, value in row["baselines"].items())
-        print(f"| {name} | {row['task']} | {row['scores'][0]} | {base} | {row['seconds']:.0f} |")
+        base = "; ".join(f"{key} {shorten_score(value)}" for key, value in row["baselines"].items())
+        score = shorten_score(row["scores"][0])
+        loads = "no" if row["not exported"] else "yes"
+        print(f"| `{name}` | `{row['task']}` | {score} | {base} | {row['seconds']:.0f} | {loads} |")
+    for name in options.only:
+        if reason := results[name]["not exported"]:
+            print(f"not a model of transformers: {name}: {reason}")
     wrong = [name for name in options.only if not results[name]["right"]]
     print(f"\nrecognised: {len(options.only) - len(wrong)} of {len(options.only)}", *wrong)
     sys.exit(bool(wrong))

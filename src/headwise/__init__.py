@@ -3,8 +3,8 @@
     import headwise
 
     model = headwise.build("transformer-small", vocab=8000)      # a torch.nn.Module
-    run = headwise.fit("pairs.tsv", minutes=10)                  # look at the file, choose, train, score
-    headwise.load(run.path).translate(["hello"])                 # use it
+    trained = headwise.fit("pairs.tsv", minutes=10)              # or a data frame: recognise, choose, train, score
+    trained.translate(["hello"])                                 # use it; later: headwise.load("runs/pairs")
     with headwise.record() as maps:                              # look inside
         model(source, target)
 

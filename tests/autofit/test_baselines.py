@@ -19,7 +19,10 @@ from headwise.autofit.baselines import (
 from headwise.autofit.model_card import describe_verdict, is_better
 from headwise.evaluate.score import Score
 from headwise.tasks.base import Evaluation
+from headwise.tasks.regress import RegressConfig
 from headwise.testing import assert_parity
+from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Labels, Words
 from headwise.vision.boxes import Boxes
 from headwise.vision.images import Images
 
@@ -120,3 +123,12 @@ def test_lower_error_rates_are_better():
     assert is_better(low, high) and not is_better(high, low)
     errors = [BaselineResult("nearest", [high])]
     assert "better than the best baseline" in describe_verdict(make_evaluation(20, "SER"), errors)
+
+
+def test_a_regression_of_large_numbers_begins_at_their_mean_and_learns_at_their_scale():
+    labels = ["100000", "300000", "200000,5"]
+    tokenisers = Tokenisers(Words(["good", "bad"]), Labels(labels))
+    task = RegressConfig().task_class(RegressConfig(), tokenisers)
+    mean, deviation = task.label_statistics
+    assert mean == pytest.approx(200_000, rel=1e-5) and deviation == pytest.approx(81_650, rel=1e-3)
+    assert set(task.lr_scales.values()) == {deviation}

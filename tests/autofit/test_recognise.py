@@ -66,6 +66,14 @@ def case_json_lines(path):
     )
 
 
+def case_json_list(path):
+    path.write_text(json.dumps([{"t": text, "l": label} for text, label in ROWS], indent=1))
+
+
+def case_json_list_in_one_line(path):
+    path.write_text(json.dumps({"version": {"n": [1]}, "data": [{"t": text, "l": label} for text, label in ROWS]}))
+
+
 def case_parquet(path):
     pq.write_table(pa.table({"review": TEXTS, "sentiment": LABELS}), path)
 
@@ -78,7 +86,7 @@ def case_arrow(path):
 
 CASES = [
     case_comma, case_semicolon_without_header, case_quoted_everywhere, case_crlf_and_mark, case_utf_16, case_tab,
-    case_bzip2, case_json_lines, case_parquet, case_arrow,
+    case_bzip2, case_json_lines, case_json_list, case_json_list_in_one_line, case_parquet, case_arrow,
 ]  # fmt: skip
 
 
@@ -149,6 +157,11 @@ def test_plain_texts(tmp_path):
     assert (recognition.shape, recognition.columns) == ("texts", ("text",))
 
 
+def test_prose_that_begins_with_a_bracket_is_no_json(tmp_path):
+    (tmp_path / "song.txt").write_text("[Verse 1]\nIt was a long day\nand nobody knew\n\n[Chorus]\nwhy it was so\n")
+    assert recognise([tmp_path / "song.txt"]).shape == "texts"
+
+
 def test_a_folder_of_texts_for_each_label(tmp_path):
     for number, (text, label) in enumerate(ROWS[:6]):
         (tmp_path / "train" / label).mkdir(parents=True, exist_ok=True)
@@ -213,8 +226,11 @@ def test_doubts_are_told(tmp_path):
         ("empty.csv", b"", "is empty"),
         ("blank.txt", b" \n\n", "is empty"),
         ("photo.csv", b"\x89PNG\r\n\x1a\n", "is one image; name a folder"),
-        ("list.json", b'[{"text": "a"}]', "is one JSON list; write one object a line: jq"),
         ("odd.json", b'{"a": 1,\n"b": 2}', "JSON of a kind that is not known (a, b)"),
+        ("words.json", b'["a", "b"]', "JSON of a kind that is not known (a list); write a list of objects"),
+        ("pandas.json", b'{"text": {"0": "a"},\n"label": {"0": "b"}}', "frame.to_json(path, orient='records'"),
+        ("parts.json", b'{"train": [{"text": "a"}],\n"test": [{"text": "b"}]}', "has several lists (train, test)"),
+        ("more.json", b'[{"text": "a"}] [{"text": "b"}]', "there is more after the end of the value, character 17"),
         ("broken.json", b'{"data": [', "is not valid JSON"),
         ("latin.csv", "text,label\nna\u00efve,a\n".encode("latin-1"), "not UTF-8"),
         ("numbers.csv", b"a,b\n1.5,2.5\n2.5,3.25\n3.5,1.75\n", "no column has texts"),

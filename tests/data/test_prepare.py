@@ -174,3 +174,11 @@ def test_ids_that_encode_heads_are_not_truncated(tmp_path):
     size = prepared.tokenisers.source.size
     source, _ = prepared.train[0]
     assert source.max() > 2**16 and set((source // size).tolist()) == {60}
+
+
+def test_the_end_of_long_sources_is_cut_where_asked(data, tmp_path):
+    with open(tmp_path / "pairs.tsv", "a") as file:
+        file.write(f"{'x' * 10_000}\tA\n")
+    prepared = prepare(data.replace(truncate=True, max_length=20), LETTERS)
+    assert prepared.train.dropped == prepared.valid.dropped == 0
+    assert max(prepared.train.lengths[:, 0].max(), prepared.valid.lengths[:, 0].max()) == 20

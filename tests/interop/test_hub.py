@@ -114,6 +114,42 @@ def test_fine_tuning_starts_from_a_repository(hub, tmp_path):
     assert headwise.load(run.path, which="step-0").task.kind == "language-model"
 
 
+def test_fit_starts_from_a_repository_and_then_from_the_cache(hub, tmp_path, monkeypatch, capsys):
+    (tmp_path / "text.txt").write_text("abc cab\n" * 30)
+    main(["fit", "text.txt", "--from", "org/tiny", "--minutes", "0.005"])
+    assert capsys.readouterr().out == "runs/text\n"
+    commit = hub.repositories["org/tiny"].commit
+    assert Run.open("runs/text").info["init_from"] == {"repository": "org/tiny", "revision": "main", "commit": commit}
+    assert same_weights(headwise.load("runs/text", which="step-0"), headwise.from_hf("org/tiny"))
+    hub.requests.clear()
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    main(["fit", "text.txt", "--from", "org/tiny", "--dry-run"])
+    assert 'init_from = "org/tiny"' in capsys.readouterr().out
+    with pytest.raises(SystemExit) as leave:
+        main(["fit", "text.txt", "--from", "org/other"])
+    assert leave.value.code == 2
+    assert "headwise: --from: org/other: HF_HUB_OFFLINE is set and the cache" in capsys.readouterr().err
+    assert hub.requests == [] and [run.name for run in Path("runs").iterdir()] == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("no/where", "--from: no/where: there is no such folder, and {url} has no such repository, or it is private;"),
+        ("runs/typo", "--from: runs/typo: there is no such folder; name a run, a Hugging Face folder, or a repository"),
+        ("empty", "--from: empty: is neither a run nor a Hugging Face folder; name a run,"),
+    ],
+)
+def test_fit_refuses_what_it_cannot_start_from(hub, capsys, source, sentence):
+    Path("text.txt").write_text("abc cab\n" * 30)
+    Path("empty").mkdir()
+    with pytest.raises(SystemExit) as leave:
+        main(["fit", "text.txt", "--from", source])
+    assert leave.value.code == 2
+    assert sentence.format(url=hub.url) in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
 def test_the_environment_reaches_the_client_and_offline_mode_uses_the_cache(hub, tmp_path):
     def run(*arguments, **variables):
         environment = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home"), **variables}

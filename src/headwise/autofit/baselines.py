@@ -27,6 +27,7 @@ from headwise.models.ngram import NgramConfig
 from headwise.tasks.base import Evaluation
 from headwise.tasks.caption import stack_pixels
 from headwise.tasks.detect import Detect
+from headwise.tasks.regress import parse_number
 from headwise.text.paired import SEPARATOR
 from headwise.vision.boxes import Boxes, Detections
 from headwise.vision.config import ImagesConfig
@@ -57,7 +58,7 @@ def predict_majority(train: Sequence[Pair], sources: Sequence[str]) -> list[str]
 
 def predict_mean(train: Sequence[Pair], sources: Sequence[str]) -> list[str]:
     """The mean of all numbers, for every text."""
-    mean = np.mean([float(target) for _, target in train])
+    mean = np.mean([parse_number(target) for _, target in train])
     return [f"{mean:.6g}"] * len(sources)
 
 
@@ -78,7 +79,7 @@ def regress_bags(train: Sequence[Pair], sources: Sequence[str]) -> list[str]:
     """Ridge regression on TF-IDF features of words and bigrams."""
     train = train[:MAX_TEXTS]
     model = TfIdf([source for source, _ in train])
-    values = torch.tensor([[float(target)] for _, target in train], dtype=torch.float64)
+    values = torch.tensor([[parse_number(target)] for _, target in train], dtype=torch.float64)
     scale = float(values.std()) or 1.0
     features = model.transform(source for source, _ in train)
     table, bias = fit_linear(features, (values - values.mean()) / scale)

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from math import isfinite
 from typing import Literal
+
+from headwise.utils.numbers import parse_decimal
 
 Role = Literal["empty", "constant", "identifier", "number", "label", "text"]
 
@@ -31,9 +32,12 @@ TEXT_NAMES = re.compile(
     r"question|query|passage|context|abstract|document|headline|phrase|description)[_ .-]?[12ab]?",
     re.I,
 )
-SOURCE_NAMES = re.compile(r"(.*[_ .-])?(source|src|input|inputs|from|article|document|wrong|question|prompt)", re.I)
+SOURCE_NAMES = re.compile(
+    r"(.*[_ .-])?(source|src|input|inputs|from|article|document|wrong|question|prompt|instruction)", re.I
+)
 TARGET_NAMES = re.compile(
-    r"(.*[_ .-])?(target|tgt|trg|output|outputs|to|translation|summary|highlights|correct|correction|answer|response)",
+    r"(.*[_ .-])?(target|tgt|trg|output|outputs|to|translation|summary|highlights|correct|correction|answer|response|"
+    r"completion)",
     re.I,
 )
 LANGUAGES = re.compile(
@@ -73,7 +77,9 @@ class Column:
     @cached_property
     def whole(self) -> bool:
         """Whether all values are whole numbers."""
-        return self.numeric and all(float(value).is_integer() for value in self.counts if is_number(value))
+        return self.numeric and all(
+            number.is_integer() for value in self.counts if (number := parse_decimal(value)) is not None
+        )
 
     @cached_property
     def repeated(self) -> bool:
@@ -106,22 +112,17 @@ class Column:
     @property
     def _counts_up(self) -> bool:
         """Whether the numbers are those of the rows."""
-        numbers = [float(value) for value in self.filled if is_number(value)]
+        numbers = [number for value in self.filled if (number := parse_decimal(value)) is not None]
         return len(numbers) > 2 and all(after - before == 1 for before, after in pairwise(numbers))
 
 
 def is_number(value: str) -> bool:
     """Whether a cell is a finite number.
 
-    >>> [is_number(cell) for cell in ("3", "-2.5", "1e3", "inf", "1.2.3", "4 kg")]
-    [True, True, True, False, False, False]
+    >>> [is_number(cell) for cell in ("3", "-2.5", "2,5", "1e3", "inf", "1.2.3", "4 kg")]
+    [True, True, True, True, False, False, False]
     """
-    if not _NUMBER.fullmatch(value):
-        return False
-    try:
-        return isfinite(float(value))
-    except ValueError:
-        return False
+    return bool(_NUMBER.fullmatch(value)) and parse_decimal(value) is not None
 
 
 def has_digit(value: str) -> bool:

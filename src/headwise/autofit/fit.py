@@ -9,21 +9,25 @@ from pathlib import Path
 from typing import Any
 
 from headwise.autofit.baselines import BaselineResult, score_baselines
+from headwise.autofit.frames import Frame, move_into_run, write_frame
 from headwise.autofit.model_card import describe_verdict, write_model_card
 from headwise.autofit.plan import Plan, find_task, plan
 from headwise.autofit.recognise import recognise
 from headwise.autofit.recognition import Recognition, describe_shape
 from headwise.data.config import TextDataConfig
 from headwise.data.corpora import load_corpus
+from headwise.data.splits import fingerprint
 from headwise.errors import UserError, nearest
 from headwise.experiment.load import load
 from headwise.experiment.run import ignore, train_experiment
+from headwise.inference.trained_model import TrainedModel
 from headwise.runs import Run
 from headwise.tasks.base import Evaluation
 from headwise.tasks.tables import TASKS, task_config
 from headwise.train.loop import Result
 
 Announce = Callable[[str], None]
+MAX_COMPARED = 200_000  # rows of a training part with which those of a given test part are compared
 
 
 @dataclass(frozen=True)
@@ -38,13 +42,49 @@ class Fit:
     baselines: list[BaselineResult]
 
 
-def fit(*files: str | Path, minutes: float = 10.0, runs: str | Path = "runs", name: str = "", **options: Any) -> Run:
-    """Train on the user's data within a time limit, and return the run.
+def fit(
+    data: str | Path | Frame,
+    *files: str | Path,
+    minutes: float = 10.0,
+    task: str = "",
+    columns: Sequence[str | int] = (),
+    language: str = "en",
+    from_: str | Path = "",
+    name: str = "",
+    runs: str | Path = "runs",
+    announce: Announce = print,
+) -> TrainedModel:
+    """Train on the user's data within a time limit; return the trained model, as `headwise.load` does.
 
-    `files` are one file or folder, two aligned files, or several files of one kind (see `headwise fit --help`).
-    `task`, `columns`, `language` and `init_from` overrule what is found; `announce` gets lines about data and model.
+    `data` is a file or folder, a pandas or polars frame, a pyarrow table, a dict of columns, or dicts, one for each
+    row; what it is for is recognised as by `headwise fit`. `files` are further files: an aligned one, or others of the
+    same kind. The other arguments are the options of the command: `task` and `columns` (the texts, then the target)
+    overrule what is recognised, `from_` is a run, a Hugging Face folder or a repository to start from. The run is
+    `runs/name`; a frame is kept in its folder `data`. `announce` gets the lines that the command prints.
+
+        model = headwise.fit(frame, minutes=10)
+        model.classify(["a fine film"])
     """
-    return fit_files(files, minutes=minutes, runs=runs, name=name, **options).run
+    columns = [columns] if isinstance(columns, str) else columns
+    options: dict[str, Any] = {"minutes": minutes, "task": task, "columns": columns, "language": language}
+    options |= {"init_from": str(from_), "runs": runs, "announce": announce}
+    if isinstance(data, str | Path):
+        fitted = fit_files([data, *files], name=name, **options)
+    elif files:
+        raise UserError("fit: a frame has all columns, and no further files; pass the frame alone")
+    else:
+        fitted = fit_frame(data, name=name, **options)
+    if fitted.result.interrupted:
+        raise KeyboardInterrupt(f"stopped; to resume: headwise.resume({str(fitted.run.path)!r})")
+    for line in summarise(fitted):
+        announce(line)
+    return load(fitted.run.path)
+
+
+def fit_frame(frame: Frame, *, name: str = "", announce: Announce = ignore, **options: Any) -> Fit:
+    """Fit the rows of a data frame, which become a file of the run."""
+    with write_frame(frame, name or "frame") as path:
+        return fit_files([path], name=name, announce=announce, keep=path, **options)
 
 
 def prepare_fit(
@@ -53,7 +93,7 @@ def prepare_fit(
     minutes: float = 10.0,
     name: str = "",
     task: str = "",
-    columns: Sequence[str] = (),
+    columns: Sequence[str | int] = (),
     init_from: str = "",
 ) -> tuple[Recognition, Plan]:
     """Recognise the data and choose an experiment."""
@@ -81,17 +121,20 @@ def fit_files(
     minutes: float = 10.0,
     name: str = "",
     task: str = "",
-    columns: Sequence[str] = (),
+    columns: Sequence[str | int] = (),
     init_from: str = "",
+    keep: Path | None = None,
     **options: Any,
 ) -> Fit:
-    """Recognise, plan, train, evaluate; write the model card."""
+    """Recognise, plan, train, evaluate; write the model card. The file `keep` is moved into the run."""
     recognition, chosen = prepare_fit(
         files, minutes=minutes, name=name, task=task, columns=columns, init_from=init_from
     )
     for line in describe(files, recognition, chosen):
         announce(line)
     run, result = train_experiment(chosen.experiment, runs, announce=announce, **options)
+    if keep:
+        move_into_run(run, keep)
     if result.interrupted:
         return Fit(run, result, recognition, chosen, Evaluation([], [], [], []), [])
     trained = load(run.path)
@@ -144,9 +187,13 @@ def _describe_split(chosen: Plan) -> Iterator[str]:
         return
     parts = [f"{count:,} {part}" for count, part in ((test, "to test"), (valid, "to validate")) if count]
     apart = "" if data.valid and data.test else "; rows with the same source stay together"
-    if apart and chosen.experiment.task.labelled and not chosen.experiment.task.one_to_one:
+    if apart and chosen.experiment.task.fits == "labelled":
         apart += ", and each label has its share"
     yield f"{statistics.rows:,} rows; held out: {' and '.join(parts)}{apart}"
+    if data.test and statistics.rows <= MAX_COMPARED:
+        known = {fingerprint(source or target) for source, target in corpus.train}
+        if repeated := sum(fingerprint(source or target) in known for source, target in corpus.test):
+            yield f"warning: {repeated:,} of {test:,} test texts are in the training part, too: scores are too good"
 
 
 def shorten(text: str, limit: int = 60) -> str:

@@ -15,6 +15,7 @@ from headwise.data.compression import strip_suffix
 from headwise.data.files import read_lines
 from headwise.data.formats import SUFFIXES as TABLE_SUFFIXES
 from headwise.data.readers.arrow import find_splits, list_datasets_files, read_objects
+from headwise.data.readers.json import read_members
 from headwise.errors import UserError
 from headwise.vision.decode import SUFFIXES as IMAGE_SUFFIXES
 
@@ -36,7 +37,7 @@ def recognise_folder(
         raise UserError(f"{folder}: has no files; name a folder with texts, tables or images")
     images = [path for path in files if path.suffix.lower() in IMAGE_SUFFIXES]
     if len(images) > len(files) / 2:
-        return _recognise_images(folder, images, [path for path in files if path not in set(images)])
+        return _recognise_images(folder, images, [path for path in files if path not in set(images)], recognise_file)
     texts = [path for path in files if strip_suffix(path.name).lower().endswith(TEXTS)]
     if len(texts) > len(files) / 2:
         return _recognise_texts(folder, texts)
@@ -57,12 +58,13 @@ def _recognise_datasets(folder: Path, columns: Sequence[str | int], shape: str) 
     return replace(found, data={**found.data, **parts}, reason=f"a data set saved by `datasets`; {found.reason}")
 
 
-def _recognise_images(folder: Path, images: Sequence[Path], others: Sequence[Path]) -> Recognition:
+def _recognise_images(
+    folder: Path, images: Sequence[Path], others: Sequence[Path], recognise_file: RecogniseFile
+) -> Recognition:
     data: dict[str, Any] = {"kind": "images"}
     for path in others:
-        if path.suffix.lower() == ".json" and _has_boxes(path):
-            data |= {"format": "coco", "train": [str(path), str(_find_image_root(folder, images))]}
-            return Recognition("boxes", data, f"images, and boxes in {path.name} (COCO's JSON)")
+        if path.suffix.lower() == ".json" and _is_coco(path):
+            return recognise_file(path)
         if path.suffix.lower() in (".tsv", ".txt") and (captioned := _find_captioned(path, folder, images)):
             data |= {"format": "captions", "train": [str(path), str(captioned)]}
             return Recognition("captions", data, f"images, and a caption of each in {path.name}")
@@ -83,10 +85,14 @@ def _is_in_class(path: Path, root: Path) -> bool:
     return path.is_relative_to(root) and len(path.relative_to(root).parts) > 1
 
 
-def _has_boxes(path: Path) -> bool:
-    """Whether the start of a file has the keys of COCO's JSON."""
-    text = "".join(line for _, line in islice(read_lines(path), 2000))
-    return all(f'"{key}"' in text for key in ("images", "annotations", "bbox"))
+def _is_coco(path: Path) -> bool:
+    """Whether a file has the keys of COCO's JSON with boxes or captions."""
+    try:
+        keys = {member.key: member.value for member in read_members(path)}
+    except UserError:
+        return False
+    annotation = keys.get("annotations")
+    return "images" in keys and isinstance(annotation, dict) and bool({"bbox", "caption"} & annotation.keys())
 
 
 def _find_image_root(folder: Path, images: Sequence[Path]) -> Path:

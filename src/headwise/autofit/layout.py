@@ -78,7 +78,7 @@ def _describe_table(lines: Sequence[str], separator: str, complete: bool) -> str
     if not rows:
         return ""
     (width, count), *_ = Counter(map(len, rows)).most_common(1)
-    if width < 2 or count < SAME_WIDTH * len(rows):
+    if width < 2 or count < SAME_WIDTH * len(rows) or len(rows[0]) != width:
         return ""
     name = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "vertical bar"}[separator]
     reason = f"{width} columns with a {name} between them"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from headwise.autofit.baselines import BaselineResult
 from headwise.autofit.plan import Plan
 from headwise.autofit.recognition import Recognition, describe_shape
 from headwise.blocks.stack import count_parameters
+from headwise.data.config import TextDataConfig
 from headwise.evaluate.score import Score
+from headwise.experiment.convert import to_hf
 from headwise.inference.trained_model import TrainedModel
 from headwise.inspect.confusion import draw_confusion_matrix
 from headwise.inspect.export import export
@@ -24,6 +27,7 @@ from headwise.utils.files import write
 LOWER_IS_BETTER = ("SER", "WER", "PER", "CER", "perplexity", "nats")
 MAX_CONFUSION = 40  # labels of a confusion matrix that is drawn
 EXAMPLES = 8
+MAX_TRIED = 20_000_000  # parameters of a model whose export is tried
 
 
 def is_better(score: Score, other: Score) -> bool:
@@ -78,7 +82,7 @@ def write_model_card(
         *([f"![{picture.stem}]({picture.name})\n"] if picture else []),
         *(["## Examples\n", "\n".join(_list_examples(evaluation))] if evaluation.outputs else []),
         "## Limits\n",
-        "\n".join(_list_limits(plan, evaluation, baselines)),
+        "\n".join(_list_limits(plan, trained)),
         "## Use\n",
         "\n".join(_list_commands(run, trained, evaluation)),
     ]
@@ -88,8 +92,8 @@ def write_model_card(
 def _describe_model(trained: TrainedModel, result: Result) -> str:
     experiment = trained.experiment
     return (
-        f"A `{experiment.model.kind}` with {count_parameters(trained.model):,} parameters, trained to "
-        f"{experiment.task.kind} for {result.minutes:.1f} minutes ({result.step:,} steps, seed {experiment.seed}). "
+        f"A `{experiment.model.kind}` with {count_parameters(trained.model):,} parameters, trained for the task "
+        f"`{experiment.task.kind}` in {result.minutes:.1f} minutes ({result.step:,} steps, seed {experiment.seed}). "
         "The whole experiment is in [config.toml](config.toml).\n"
     )
 
@@ -141,23 +145,26 @@ def _escape(text: str, limit: int = 160) -> str:
     return line.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "\\`")
 
 
-def _list_limits(plan: Plan, evaluation: Evaluation, baselines: Sequence[BaselineResult]) -> Iterator[str]:
+def _list_limits(plan: Plan, trained: TrainedModel) -> Iterator[str]:
     data = plan.experiment.data
     yield "- It knows what these data show; texts of another kind, language or time were not tried."
     yield "- The scores are of a held-out part of the same files, and no person has judged the outputs."
     if plan.statistics is not None:
         longest = plan.statistics.source.longest or plan.statistics.target.longest
         yield f"- Its longest training text has {longest:,} characters; longer ones were not tried."
+        if isinstance(data, TextDataConfig) and data.truncate and plan.statistics.source.most_words > data.max_length:
+            yield f"- It reads the first {data.max_length:,} tokens of a text."
     if getattr(data, "valid", ()) and not getattr(data, "test", ()) and not data.test_fraction:
         yield "- There is no test part: scores are those of the validation part, by which the checkpoint was chosen."
+    yield f"- {describe_export(trained)}"
     yield ""
 
 
 def _list_commands(run: Run, trained: TrainedModel, evaluation: Evaluation) -> Iterator[str]:
     """Commands that work when they are pasted."""
-    yield "```sh"
+    yield "In the folder from which it was trained, or with another path of the run:\n\n```sh"
     yield from list_commands(run, trained, evaluation).values()
-    yield "```\n"
+    yield f"```\n\n```python\nimport headwise\n\nmodel = headwise.load({str(run.path)!r})\n```\n"
 
 
 def list_commands(run: Run, trained: TrainedModel, evaluation: Evaluation) -> dict[str, str]:
@@ -167,12 +174,39 @@ def list_commands(run: Run, trained: TrainedModel, evaluation: Evaluation) -> di
     commands = {"use": f"headwise {task.command} {path}{example}"}
     commands["evaluate"] = f"headwise evaluate {path}"
     if task.transduces and evaluation.sources:
-        commands["inspect"] = f"headwise inspect {path} {shlex.quote(evaluation.sources[0])} --out attention.html"
+        commands["inspect"] = f"headwise inspect {path} {quote_text(evaluation.sources[0])} --out attention.html"
     commands["export"] = f"headwise export {path} --to hf {shlex.quote(run.name + '-hf')}"
-    commands["refine"] = (
-        f"cp {path}/config.toml {shlex.quote(run.name + '.toml')} && headwise train {shlex.quote(run.name + '.toml')}"
-    )
+    config, copy = shlex.quote(str(run.path / "config.toml")), shlex.quote(f"{run.name}.toml")
+    commands["refine"] = f"cp {config} {copy} && headwise train {copy}"
     return commands
+
+
+def quote_text(text: str) -> str:
+    """A text in one line, quoted for a shell; a tab between two texts is written as such, as a terminal completes
+    names where one is pasted.
+
+    >>> print(quote_text("it's\\nfine"), quote_text("Who?\\tIt's Ada."))
+    'it'"'"'s fine' $'Who?\\tIt\\'s Ada.'
+    """
+    parts = [" ".join(part.split()) for part in text.split("\t")]
+    if len(parts) == 1:
+        return shlex.quote(parts[0])
+    escaped = (part.replace("\\", "\\\\").replace("'", "\\'") for part in parts)
+    return "$'" + r"\t".join(escaped) + "'"
+
+
+def describe_export(trained: TrainedModel) -> str:
+    """Whether transformers or timm can load what `headwise export --to hf` writes, in one sentence."""
+    if count_parameters(trained.model) > MAX_TRIED:
+        return "`headwise export --to hf` says whether transformers can load it."
+    with tempfile.TemporaryDirectory(prefix="headwise-") as folder:
+        reason = to_hf(trained, Path(folder) / "hf")
+    if not reason:
+        library = "transformers or timm" if trained.experiment.task.reads == "images" else "transformers"
+        return f"Exported by `headwise export --to hf`, it can be loaded by {library}."
+    return (
+        f"Exported by `headwise export --to hf`, it is a folder that only Headwise loads ({reason.partition(';')[0]})."
+    )
 
 
 def _find_example(trained: TrainedModel, evaluation: Evaluation) -> str:
@@ -180,7 +214,7 @@ def _find_example(trained: TrainedModel, evaluation: Evaluation) -> str:
     if trained.experiment.task.reads == "images":
         return f" {shlex.quote(str(evaluation.sources[0]))}" if evaluation.sources else ""
     if evaluation.sources:
-        return f" {shlex.quote(min(evaluation.sources[:200], key=len))}"
+        return f" {quote_text(min(evaluation.sources[:200], key=len))}"
     return ' "The"' if trained.experiment.task.unpaired else ""
 
 

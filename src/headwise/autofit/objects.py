@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -14,6 +15,8 @@ from headwise.autofit.tables import recognise_table
 from headwise.errors import UserError
 
 SAMPLE = 5000  # rows from which a file is recognised
+METADATA = ("meta", "metadata", "_meta", "info", "provenance")  # keys of what is known about a text, no targets
+CHATS = {"role": "content", "from": "value"}  # keys of a message: who says it, and what
 ANSWERS = ("answers.text", "answer.text", "answers", "answer", "answer_text")
 
 
@@ -29,12 +32,30 @@ def recognise_objects(
     flat = [_flatten(row) for row in sample]
     names = list(dict.fromkeys(key for row in flat for key in row))
     if not columns:
+        _refuse_chats(path, sample)
         for find in (_find_spans, _find_tagged, _find_translations):
             if (found := find(names, flat)) is not None:
                 return choose(Recognition(found[0], {**data, "columns": list(found[1])}, found[2]), shape, path)
-    table = [Column(name, [_write(row.get(name)) for row in flat]) for name in names if not _is_nested(flat, name)]
+    nested = [name for name in names if _is_nested(flat, name)]
+    about = [name for name in names if name.partition(".")[0].lower() in METADATA and name not in columns]
+    others = [name for name in names if name not in nested and (columns or name not in about)]
+    table = [Column(name, [_write(row.get(name)) for row in flat]) for name in others or names]
     reason = f"rows with the keys {', '.join(map(str, keys[:8]))}"
-    return recognise_table(path, data, table, columns, shape, reason, [])
+    warnings = [f"column '{name}' has lists, which are no label of a text, and is not read" for name in nested[:3]]
+    return recognise_table(path, data, table, columns, shape, reason, [] if columns else warnings)
+
+
+def _refuse_chats(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse chats, of which no task reads the messages."""
+    for key, value in rows[0].items():
+        first = value[0] if isinstance(value, list) and value else None
+        for who, what in CHATS.items():
+            if isinstance(first, Mapping) and {who, what} <= first.keys():
+                query = f"{{prompt: .{key}[-2].{what}, response: .{key}[-1].{what}}}"
+                command = f"jq -c {shlex.quote(query)} {shlex.quote(str(path))}"
+                raise UserError(
+                    f"{path}: has chats ({key}), and pairs of texts are read; write such as: {command} > pairs.jsonl"
+                )
 
 
 def _flatten(row: Mapping[str, Any], prefix: str = "", depth: int = 2) -> dict[str, Any]:
@@ -83,11 +104,15 @@ def _find_tagged(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Fou
         for tags in reversed(lists):
             same = tags != words and all(len(row[words]) == len(row[tags]) for row in rows)
             values = Column("", [str(tag) for row in rows for tag in row[tags]]) if same else None
-            strings = same and all(isinstance(word, str) for row in rows for word in row[words])
+            strings = same and all(_is_word(word) for row in rows for word in row[words])
             if values and strings and len(values.counts) <= min(400, len(values.filled) / 2 + 1):
                 kinds = len(values.counts)
                 return "tagged", (words, tags), f"lists of words ({words}) and of {kinds} different tags ({tags})"
     return None
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, str) and len(value.split()) <= 2  # some tokenisers leave a space in a number
 
 
 def _find_translations(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Found | None:

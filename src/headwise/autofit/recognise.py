@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import json
-import shlex
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from headwise.autofit.columns import Column, find_header
 from headwise.autofit.folders import recognise_folder
 from headwise.autofit.layout import find_layout, looks_numeric
 from headwise.autofit.objects import recognise_objects
 from headwise.autofit.recognition import Recognition, choose
+from headwise.autofit.refusals import refuse_archives, refuse_binary, refuse_lines, refuse_ragged
 from headwise.autofit.tables import recognise_table
-from headwise.data.files import open_file, read_lines
+from headwise.data.files import open_file, open_text, read_lines
 from headwise.data.readers import arrow, jsonl
 from headwise.data.readers.base import ReadOptions
 from headwise.data.readers.csv import read_rows
+from headwise.data.readers.json import START, read_members, read_objects
 from headwise.errors import UserError
 
 SAMPLE = 5000  # rows or lines from which a file is recognised
-MAX_JSON = 2**30  # bytes of a JSON file that is not one object a line
+START_BYTES = 2**16  # of a file, from which its kind is told
 MAGIC = {  # the first bytes of files that are not text
     b"PAR1": "parquet",
     b"ARROW1": "arrow",
     b"\xff\xff\xff\xff": "arrow",  # the continuation mark of a stream
     b"PK\x03\x04": "labelled-zip",
 }
-IMAGES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"RIFF")
+_CONTAINER = re.compile(r'"(data|rows|examples|records|items|annotations|paragraphs)"\s*:\s*\[')
 
 
-def recognise(files: Sequence[str | Path], columns: Sequence[str] = (), shape: str = "") -> Recognition:
+def recognise(files: Sequence[str | Path], columns: Sequence[str | int] = (), shape: str = "") -> Recognition:
     """Recognise the data in one file or folder, in two aligned files, or in several files of one kind.
 
     `columns` are the user's: names, or numbers from 1 in a file without a header; the last one is the target. `shape`
@@ -44,7 +46,7 @@ def recognise(files: Sequence[str | Path], columns: Sequence[str] = (), shape: s
         if not path.exists():
             raise UserError(f"{path}: there is no such file or folder; check the path")
     first, *others = paths
-    names = tuple(int(column) if column.isdecimal() else column for column in columns)
+    names = tuple(int(column) if str(column).isdecimal() else column for column in columns)
     if first.is_dir():
         if others:
             raise UserError(f"{first}: is a folder; name one folder alone, or files")
@@ -54,31 +56,30 @@ def recognise(files: Sequence[str | Path], columns: Sequence[str] = (), shape: s
         if aligned is not None:
             return choose(aligned, shape, first)
     found = recognise_file(first, names, shape)
-    return replace(found, data={**found.data, "train": [str(path) for path in paths]})
+    return replace(found, data={**found.data, "train": [str(path) for path in paths]}) if others else found
 
 
 def recognise_file(path: Path, columns: Sequence[str | int] = (), shape: str = "") -> Recognition:
     """Recognise a file by its first bytes and lines."""
     with open_file(path) as file:
-        start = file.read(2**16)
+        start = file.read(START_BYTES)
     if not start.strip():
         raise UserError(f"{path}: is empty; name a file with examples to learn from")
-    if start.startswith(IMAGES):
-        raise UserError(f"{path}: is one image; name a folder with a folder of images for each class")
+    refuse_binary(path, start)
     format = next((format for magic, format in MAGIC.items() if start.startswith(magic)), "")
     if format == "labelled-zip":
+        refuse_archives(path)
         reason = "a zip archive with a file of texts for each label"
         return choose(Recognition("labelled", {"train": [str(path)], "format": format}, reason), shape, path)
     if format:
         return recognise_objects(path, format, arrow.read_objects(path), columns, shape)
-    lines = [line for _, line in islice(read_lines(path), SAMPLE)]
-    filled = [line.strip() for line in lines if line.strip()]
-    if filled[0].startswith(("{", "[")) and not all(map(_is_object, filled[:2])):
-        return choose(_recognise_json(path), shape, path)
-    if filled[0].startswith("{"):
-        if len(filled) == 1 and any(f'"{key}":' in filled[0] for key in ("paragraphs", "annotations")):
-            return choose(_recognise_json(path), shape, path)
+    json_kind = _find_json(path)
+    if json_kind == "json":
+        return _recognise_json(path, columns, shape)
+    if json_kind == "jsonl":
         return recognise_objects(path, "jsonl", (row for _, row in jsonl.read_objects(path)), columns, shape)
+    lines = [line for _, line in islice(read_lines(path), SAMPLE)]
+    refuse_lines(path, lines)
     return _recognise_lines(path, lines, columns, shape)
 
 
@@ -89,6 +90,7 @@ def _recognise_lines(path: Path, lines: Sequence[str], columns: Sequence[str | i
     if layout.kind in ("conllu", "conll"):
         return choose(Recognition("tagged", data, layout.reason), shape, path)
     if layout.kind in ("lines", "text"):
+        refuse_ragged(path, lines)
         if columns:
             raise UserError(f"{path}: --columns names columns, and this file is no table ({layout.reason})")
         return choose(Recognition("texts", data, layout.reason), shape, path)
@@ -150,45 +152,83 @@ def _recognise_aligned(first: Path, second: Path) -> Recognition | None:
     return Recognition("pairs", data, "two files aligned line by line")
 
 
-def _recognise_json(path: Path) -> Recognition:
-    """A JSON file that is one value: SQuAD's questions, or COCO's boxes or captions."""
-    with open_file(path) as file:
-        content = file.read(MAX_JSON + 1)
-    if len(content) > MAX_JSON:
-        raise UserError(
-            f"{path}: is one JSON value of more than {MAX_JSON // 2**30} GB; write one object a line (.jsonl)"
-        )
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: is not valid JSON ({str(error)[:80]}); write one object a line (.jsonl)") from None
+def _recognise_json(path: Path, columns: Sequence[str | int], shape: str) -> Recognition:
+    """A JSON file that is one value: a list of objects, alone or under a key; SQuAD's questions, or COCO's boxes."""
+    first, listed = dict[str, Any](), list[Any]()
+    for member in read_members(path):
+        if member.key not in first and member.listed:
+            listed.append(member.value)
+        first.setdefault(member.key, member.value)
     data: dict[str, Any] = {"train": [str(path)]}
-    if isinstance(value, dict) and _has_keys(value.get("data"), "paragraphs"):
-        return Recognition("spans", {**data, "format": "squad"}, "SQuAD's JSON: data, paragraphs, questions")
-    if isinstance(value, dict) and isinstance(value.get("images"), list) and isinstance(value.get("annotations"), list):
-        return _recognise_coco(path, value["annotations"])
-    if _has_keys(value):
-        command = f"jq -c '.[]' {shlex.quote(str(path))} > {shlex.quote(path.stem + '.jsonl')}"
-        raise UserError(f"{path}: is one JSON list; write one object a line: {command}")
-    keys = ", ".join(list(value)[:6]) if isinstance(value, dict) else type(value).__name__
-    raise UserError(f"{path}: JSON of a kind that is not known ({keys}); write one object a line (.jsonl)")
+    if "paragraphs" in _get_keys(first.get("data")):
+        found = Recognition("spans", {**data, "format": "squad"}, "SQuAD's JSON: data, paragraphs, questions")
+        return choose(found, shape, path)
+    if "images" in first and "annotations" in first:
+        return choose(_recognise_coco(path, first["images"], first["annotations"]), shape, path)
+    if any(isinstance(value, dict) for value in listed):
+        return recognise_objects(path, "json", (row for _, row in read_objects(path)), columns, shape)
+    keys = ", ".join(key or "a list" for key in list(first)[:6]) or "empty"
+    remedy = "write a list of objects, or one object a line (.jsonl)"
+    if any(map(_is_by_row, first.values())):
+        remedy = "write rows: frame.to_json(path, orient='records', lines=True)"
+    raise UserError(f"{path}: is JSON of a kind that is not known ({keys}); {remedy}")
 
 
-def _recognise_coco(path: Path, annotations: Sequence[Any]) -> Recognition:
-    """COCO's JSON; its images are in the same folder."""
-    if _has_keys(annotations, "bbox"):
-        data = {"kind": "images", "format": "coco", "train": [str(path), str(path.parent)]}
-        return Recognition("boxes", data, "COCO's JSON: images, annotations with boxes, categories")
-    raise UserError(f"{path}: COCO's JSON without boxes; captions are read as lines of FILE, a tab and the caption")
+def _is_by_row(value: object) -> bool:
+    """Whether a value maps the numbers of rows to cells, as `to_json` of pandas writes a column."""
+    return isinstance(value, dict) and bool(value) and all(str(key).isdecimal() for key in value)
 
 
-def _has_keys(rows: object, *keys: str) -> bool:
-    """Whether a value is a list of objects, the first of which has these keys."""
-    return isinstance(rows, list) and bool(rows) and isinstance(rows[0], dict) and set(keys) <= rows[0].keys()
+def _get_keys(value: object) -> set[str]:
+    return set(value) if isinstance(value, dict) else set()
+
+
+def _recognise_coco(path: Path, image: Any, annotation: Any) -> Recognition:
+    """COCO's JSON with boxes or captions; its images are in the same folder or in one directly below it."""
+    name = image.get("file_name") if isinstance(image, dict) else None
+    folders = [path.parent, *sorted(folder for folder in path.parent.iterdir() if folder.is_dir())]
+    root = next((folder for folder in folders if name and (folder / str(name)).is_file()), None)
+    if root is None:
+        raise UserError(f"{path}: COCO's JSON, and its images ({name}) are not in {path.parent} or a folder in it")
+    data = {"kind": "images", "train": [str(path), str(root)]}
+    if "bbox" in _get_keys(annotation):
+        return Recognition("boxes", {**data, "format": "coco"}, f"boxes of images in {path.name} (COCO's JSON)")
+    if "caption" in _get_keys(annotation):
+        reason = f"captions of images in {path.name} (COCO's JSON)"
+        return Recognition("captions", {**data, "format": "captions"}, reason)
+    raise UserError(f"{path}: COCO's JSON without boxes and captions; name one of instances or captions")
+
+
+def _find_json(path: Path) -> Literal["", "json", "jsonl"]:
+    """Whether a file is one JSON value, or has an object in each line; a line may be longer than what is looked at."""
+    with open_text(path) as file:
+        start = file.read(START_BYTES).decode(errors="ignore").removeprefix("\ufeff")
+    if not START.match(start):
+        return ""
+    lines = [line for line in start.split("\n") if line.strip()]
+    if start.lstrip().startswith("["):
+        if len(lines) > 1 and all(map(_is_list, lines[:2])):
+            raise UserError(
+                f'{path}: has a list in each line; write objects with names, such as {{"text": "...", "label": "..."}}'
+            )
+        return "json"
+    alone = len(lines) == 1
+    if alone and (_CONTAINER.search(lines[0]) or not _is_object(lines[0])):
+        cut = len(start) >= START_BYTES // 4 and not _CONTAINER.search(lines[0])  # an object of one long line
+        return "jsonl" if cut else "json"
+    return "jsonl" if _is_object(lines[0]) else "json"
 
 
 def _is_object(line: str) -> bool:
+    return isinstance(_parse_line(line), dict)
+
+
+def _is_list(line: str) -> bool:
+    return isinstance(_parse_line(line), list)
+
+
+def _parse_line(line: str) -> Any:
     try:
-        return isinstance(json.loads(line), dict)
+        return json.loads(line)
     except (ValueError, RecursionError):
-        return False
+        return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -39,8 +41,8 @@ class Reading:
 def read_roles(columns: Sequence[Column], where: str) -> list[Reading]:
     """The ways to read a table, the most likely first."""
     texts = _order_texts([column for column in columns if column.role == "text"])
-    labels = _order_targets([column for column in columns if column.role == "label"], LABEL_NAMES)
-    numbers = _order_targets([column for column in columns if column.role == "number"], NUMBER_NAMES)
+    labels = _order_targets([column for column in columns if column.role == "label"], (LABEL_NAMES, NUMBER_NAMES))
+    numbers = _order_targets([column for column in columns if column.role == "number"], (NUMBER_NAMES,))
     if not texts and len(labels) == 2:  # short texts that recur, such as the words of a dictionary
         texts, labels = labels, []
     if not texts and labels and not numbers and len(labels) == 1 and len(columns) == 1:
@@ -51,6 +53,8 @@ def read_roles(columns: Sequence[Column], where: str) -> list[Reading]:
             f"{where}: no column has texts ({roles}); name the columns of the texts and the target with --columns"
         )
     pair = _pair_texts(texts)
+    if len(pair) == 1 and not labels and not numbers:
+        _refuse_constant(columns, texts[0], where)
     readings = []
     inputs = tuple(pair) if len(pair) == 2 and not _is_source_and_target(pair) else tuple(texts[:1])
     for label in labels[:1]:
@@ -115,9 +119,24 @@ def _order_texts(texts: list[Column]) -> list[Column]:
     return usual + likely + [column for column in texts if column not in usual and column not in likely]
 
 
-def _order_targets(columns: list[Column], names: object) -> list[Column]:
+def _refuse_constant(columns: Sequence[Column], text: Column, where: str) -> None:
+    """Refuse texts with one other column that has one value: labels of which the other ones are missing."""
+    constant = [column for column in columns if column.role == "constant"]
+    named = [column for column in constant if matches(LABEL_NAMES, column.name)] or (
+        constant if len(columns) == 2 else []
+    )
+    if named:
+        value = next(iter(named[0].counts))
+        raise UserError(
+            f"{where}: {describe_name(named[0].name)} is '{value[:40]}' in all rows: nothing to tell apart; "
+            f"add rows with other labels, or read the texts alone: --columns {shlex.quote(str(text.name))}"
+        )
+
+
+def _order_targets(columns: list[Column], names: Sequence[re.Pattern[str]]) -> list[Column]:
     """Targets with usual names first; of the others the last column, where targets are by habit."""
-    usual = [column for column in columns if matches(names, column.name)]  # type: ignore[arg-type]
+    usual = [column for pattern in names for column in columns if matches(pattern, column.name)]
+    usual = list({id(column): column for column in usual}.values())
     return usual + [column for column in reversed(columns) if column not in usual]
 
 
@@ -125,8 +144,8 @@ def _pair_texts(texts: list[Column]) -> list[Column]:
     """Two columns that belong together: a source and its target, two languages, numbered kin, or the only two."""
     sources = [column for column in texts if matches(SOURCE_NAMES, column.name)]
     targets = [column for column in texts if matches(TARGET_NAMES, column.name)]
-    if len(sources) == 1 and len(targets) == 1 and sources != targets:
-        return [sources[0], targets[0]]
+    if sources and len(targets) == 1 and targets[0] not in sources:
+        return [max(sources, key=lambda column: len(column.filled)), targets[0]]
     languages = [column for column in texts if matches(LANGUAGES, column.name)]
     if len(languages) == 2:
         return languages

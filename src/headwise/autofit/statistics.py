@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -25,6 +25,7 @@ class Side:
     mean_words: float
     mean_characters: float
     longest: int  # characters
+    most_words: int  # of a text; of all sources, not of a sample
     distinct_words: int
     distinct_characters: int
     symbols: bool  # its words are symbols, short and few, such as phonemes
@@ -49,7 +50,7 @@ def compute_statistics(data: TextDataConfig) -> Statistics:
     sample: list[Pair] = []
     sources: set[int] = set()
     labels: Counter[str] = Counter()
-    rows = characters = 0
+    rows = characters = most_words = 0
     for source, target in open_training_pairs(data):
         characters += len(target)
         if len(sample) < SAMPLE:
@@ -57,11 +58,13 @@ def compute_statistics(data: TextDataConfig) -> Statistics:
         if isinstance(target, Continuation):
             continue
         rows += 1
+        most_words = max(most_words, len(source.split()))
         sources.add(fingerprint(source or target))
         if len(labels) <= MAX_LABELS:
             labels[target] += 1
     texts = list(zip(*sample, strict=True))
     source_side, target_side = map(_describe_side, texts)
+    source_side = replace(source_side, most_words=most_words)
     examples = tuple(dict.fromkeys(islice(sample, 200)))[:3]
     counted = Counter(dict(labels.most_common())) if len(labels) <= MAX_LABELS else Counter[str]()
     same = _share_alphabet(*texts)
@@ -77,6 +80,7 @@ def _describe_side(texts: Sequence[str]) -> Side:
         mean_words=len(words) / len(texts),
         mean_characters=sum(map(len, texts)) / len(texts),
         longest=max(map(len, texts)),
+        most_words=max(len(text.split()) for text in texts),
         distinct_words=len(distinct),
         distinct_characters=len(set().union(*texts)),
         symbols=len(words) > 1.5 * len(texts) and few and short,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headwise.autofit.columns import Column
+from headwise.autofit.columns import LABEL_NAMES, Column, matches
 from headwise.autofit.recognition import Recognition, describe_shape
 from headwise.autofit.roles import Reading, describe_name, read_named, read_roles
 from headwise.errors import UserError
@@ -23,11 +24,13 @@ def recognise_table(
     warnings: list[str],
 ) -> Recognition:
     by_name = {column.name: column for column in table}
+    columns = [str(name) if name not in by_name and str(name) in by_name else name for name in columns]
     for name in columns:
         if name not in by_name:
             known = ", ".join(map(str, by_name))
             raise UserError(f"{path}: there is no {describe_name(name)}; the columns are {known}")
     readings = read_named([by_name[name] for name in columns]) if columns else read_roles(table, str(path))
+    data = {**data, **_find_incomplete(readings[0], warnings)}
     options = [
         Recognition(
             reading.shape,
@@ -47,7 +50,8 @@ def recognise_table(
             )
         return options[0]
     others = [reading for reading in readings[1:] if reading.shape != readings[0].shape]
-    return replace(options[0], alternatives=tuple(others))
+    unread = [] if columns else _warn_of_unread(table, readings[0])
+    return replace(options[0], alternatives=tuple(others), warnings=(*options[0].warnings, *unread))
 
 
 def _force(options: list[Recognition], readings: Sequence[Reading], shape: str) -> list[Recognition]:
@@ -59,6 +63,38 @@ def _force(options: list[Recognition], readings: Sequence[Reading], shape: str) 
             data = {**option.data, "columns": list(names)}
             return [replace(option, shape=shape, data=data, reason=f"{option.reason}, read as asked")]  # type: ignore[arg-type]
     return []
+
+
+def _find_incomplete(reading: Reading, warnings: list[str]) -> dict[str, Any]:
+    """The setting that leaves out incomplete rows, with a warning that counts them."""
+    if len(reading.columns) == 1:
+        return {}
+    rows = list(zip(*(column.values for column in reading.columns), strict=True))
+    incomplete = sum(any(not cell.strip() for cell in row) and any(cell.strip() for cell in row) for row in rows)
+    if not incomplete:
+        return {}
+    warnings.append(f"{incomplete:,} of {len(rows):,} rows lack a text or the target and are left out")
+    return {"skip_incomplete": True}
+
+
+def _warn_of_unread(table: Sequence[Column], reading: Reading) -> list[str]:
+    """A warning of columns that might be read as well: other texts, and other targets if none has a usual name."""
+    *inputs, target = reading.columns
+    texts = [column.name for column in table if column.role == "text" and column not in reading.columns]
+    roles = ("label", "number") if reading.shape in ("labelled", "numbers") else ()
+    targets = [column.name for column in table if column.role in roles and column is not target]
+    warnings = []
+    if inputs and texts:
+        listed = ", ".join(map(str, texts[:5]))
+        warnings.append(f"other columns have texts, too, and are not read ({listed}); to choose: --columns")
+    if targets and not matches(LABEL_NAMES, target.name):
+        listed = ", ".join(map(str, targets[:5]))
+        command = " ".join(shlex.quote(str(name)) for name in (*(column.name for column in inputs), targets[0]))
+        warnings.append(
+            f"{describe_name(target.name)} is one of several that may be the target ({listed}); to choose another: "
+            f"--columns {command}"
+        )
+    return warnings
 
 
 def _warn_of_labels(reading: Reading) -> list[str]:

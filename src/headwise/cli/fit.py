@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +22,7 @@ def fit(
         ),
     ] = None,
     from_: Annotated[
-        str, Parameter(name="--from", help="Start from the weights of this run or Hugging Face folder.")
+        str, Parameter(name="--from", help="Start from a run, a Hugging Face folder, or org/name of the Hub.")
     ] = "",
     language: Annotated[str, Parameter(help="Language of the outputs, for BLEU's tokenisation.")] = "en",
     name: Annotated[str, Parameter(help="Name of the run; by default that of the file.")] = "",
@@ -44,6 +45,7 @@ def fit(
         headwise fit train.en train.de --minutes 60 --language de
         headwise fit photos/ --dry-run
         headwise fit reviews.jsonl --from runs/my-bert
+        headwise fit reviews.jsonl --from google-bert/bert-base-uncased
         headwise fit pairs.tsv --dry-run > my.toml && headwise train my.toml
 
     Parameters
@@ -52,7 +54,7 @@ def fit(
         One file or folder, two files aligned line by line, or several files of one kind.
     """
     log_to_stderr()
-    from headwise.autofit.fit import describe, fit_files, prepare_fit, summarise
+    from headwise.autofit.fit import describe, fit_files, prepare_fit, shorten, summarise
 
     chosen = {"minutes": minutes, "name": name, "task": task, "columns": columns or (), "init_from": from_}
     if dry_run:
@@ -63,19 +65,21 @@ def fit(
         return
     fitted = fit_files(files, runs=runs, language=language, announce=say, **chosen)  # type: ignore[arg-type]
     if fitted.result.interrupted:
-        say(f"stopped; to resume: headwise train --resume {fitted.run.path}")
+        say(f"stopped; to resume: headwise train --resume {shlex.quote(str(fitted.run.path))}")
         raise SystemExit(130)
-    from headwise.autofit.model_card import list_commands, to_json
+    from headwise.autofit.model_card import describe_export, list_commands, to_json
     from headwise.experiment.load import load
 
     evaluation = fitted.evaluation
     for source, output, listed in list(zip(evaluation.sources, evaluation.outputs, evaluation.references, strict=True))[
         :5
     ]:
-        say(f"  {source[:70]}  ->  {output[:70]}  (reference: {listed[0][:70]})")
+        say(f"  {shorten(source, 70)}  ->  {shorten(output, 70)}  (reference: {shorten(listed[0], 70)})")
     for line in summarise(fitted):
         say(line)
     say(f"\nmodel card: {fitted.run.path / 'README.md'}")
-    for purpose, command in list_commands(fitted.run, load(fitted.run.path), evaluation).items():
+    trained = load(fitted.run.path)
+    for purpose, command in list_commands(fitted.run, trained, evaluation).items():
         say(f"to {purpose} it: {command}")
+    say(describe_export(trained).replace("`", ""))
     print(to_json(evaluation, fitted.baselines) if json_ else fitted.run.path)

@@ -15,12 +15,12 @@ from headwise.data.readers.base import ReadOptions
 
 Form = Literal["", "NFC", "NFD", "NFKC", "NFKD"]
 Format = Literal[
-    "tsv", "csv", "jsonl", "parquet", "arrow", "conll", "conllu", "conllu-trees", "squad", "labelled-zip",
+    "tsv", "csv", "jsonl", "json", "parquet", "arrow", "conll", "conllu", "conllu-trees", "squad", "labelled-zip",
     "labelled-folders", "lines", "documents", "text", "dictionary", "codespell", "geonames",
 ]  # fmt: skip
 Column = Literal["upos", "xpos", "deprel"]
 
-TABLES = ("csv", "tsv", "jsonl", "parquet", "arrow")  # formats whose columns are chosen by `columns`
+TABLES = ("csv", "tsv", "jsonl", "json", "parquet", "arrow")  # formats whose columns are chosen by `columns`
 UNPAIRED = ("lines", "documents", "text")  # formats without a source side: texts, read as pairs with an empty source
 
 
@@ -79,10 +79,12 @@ class TextDataConfig(DataConfig):
     group: str | int = ""  # of a table: the column, such as a document's id, whose equal values are held out together
     stratify: bool | Literal["auto"] = "auto"  # hold out the same share of each label; auto: to classify texts
     one_to_one: bool = False  # the targets are tags, one for each word of the source; the tagging task sets it
+    skip_incomplete: bool = False  # leave out rows of which a text or the target is blank, instead of an error
     reverse: bool = False  # swap source and target
     prefix: str = ""  # put before every source, such as "summarize: "
     valid_size: int = Field(2000, gt=0)  # pairs of a held-out validation part, at most about
     max_length: int = Field(512, gt=0)  # tokens; pairs with a longer side are dropped
+    truncate: bool = False  # cut the end of longer sources instead, of which a label can be told from the start
     lowercase: bool = False
     normalise: Form = ""
 
@@ -130,7 +132,9 @@ class TextDataConfig(DataConfig):
     def read_options(self) -> ReadOptions:
         """The settings of the readers."""
         header = None if self.header == "auto" else self.header
-        return ReadOptions(self.column, self.columns, self.group, self.separator, header, self.one_to_one)
+        return ReadOptions(
+            self.column, self.columns, self.group, self.separator, header, self.one_to_one, self.skip_incomplete
+        )
 
     def add_prefix(self, source: str) -> str:
         return self.prefix + source

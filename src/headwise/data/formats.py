@@ -17,6 +17,7 @@ SUFFIXES: dict[str, tuple[str, ...]] = {  # of the files of a format, plain or c
     "conllu": (".conllu",),
     "labelled-zip": (".zip",),
     "squad": (".json",),
+    "json": (".json",),  # without an experiment that says so, SQuAD's
     "dictionary": (".dict",),
 }
 FOLDERS: dict[str, tuple[str, ...]] = {  # of the files in the folders of a format, which they do not name
@@ -39,6 +40,8 @@ def guess_format(path: Path) -> str:
 def choose_format(path: Path, data: TextDataConfig, unpaired: bool) -> TextDataConfig:
     """The settings to read other data for a run: the format that the name says, or that of the run's data, or TSV;
     for tasks on texts without sources (`unpaired`) a table only if the run's data are one."""
+    if strip_suffix(path.name).lower().endswith(SUFFIXES.get(data.format, ())):
+        return data
     guess = guess_format(path)
     if unpaired:
         format = guess if guess in TABLES and data.format in TABLES else data.format if data.unpaired else "text"

@@ -61,10 +61,19 @@ def prepare(
     root = resolve_cache_root(data.cache)
     key = _compute_key(corpus, tokeniser, data)
     train, valid = (
-        _load_examples(part, tokenise(pairs, tokeniser), tokeniser, data.max_length, root / f"{key}-{part}")
+        _load_examples(
+            part, _cut_sources(tokenise(pairs, tokeniser), data), tokeniser, data.max_length, root / f"{key}-{part}"
+        )
         for part, pairs in (("train", corpus.train), ("valid", corpus.valid))
     )
     return Prepared(tokeniser, train, valid, corpus.valid, corpus.test, corpus.files)
+
+
+def _cut_sources(rows: Iterable[ex.Row], data: TextDataConfig) -> Iterable[ex.Row]:
+    """With `data.truncate`, the rows without what is beyond `data.max_length` of their sources."""
+    if not data.truncate:
+        return rows
+    return ((source and source[: data.max_length], target) for source, target in rows)
 
 
 def _load_examples(

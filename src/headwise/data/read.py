@@ -60,7 +60,8 @@ def read_records(
     """Read the records of files, stripped and checked.
 
     Records that are empty on both sides are skipped; one that is empty on one side is an error, unless there is one
-    column alone. With `options.one_to_one` the targets are tags, and a record must have as many tags as words.
+    column alone, or `options.skip_incomplete` leaves it out. With `options.one_to_one` the targets are tags, and a
+    record must have as many tags as words.
     """
     sides = [files] if aligned else [(file, file) for file in files]
     unit = UNITS.get(format, "line")
@@ -73,7 +74,7 @@ def read_records(
             source, target = source.strip(), target.strip()
             unchanged = source is record.source and target is record.target
             if not (source and target) and not (unpaired and target):
-                if not source and not target:
+                if options.skip_incomplete or not (source or target):
                     continue
                 side, file = ("target", last) if not target else ("source", first)
                 raise UserError(f"{file}, {unit} {number}: the {side} is empty; fill it in or remove the {unit}")

@@ -228,4 +228,5 @@ def _train(
     samples = draw_samples if config.samples else None
     options |= {"validate": validate, "samples": samples, "watch": task.checkpoint_metric}
     scales = compute_lr_scales(model, experiment.model.lr_scales(), experiment.tuning.layer_lr_decay)
+    scales |= task.lr_scales
     return train(run, model, task, data, config, experiment.seed, lr_scales=scales, **options)

@@ -69,6 +69,12 @@ class SequenceClassifier(HtmlTree, nn.Module):
         x = self.pool(compute_states(self.encoder, self.decoder, ids, ctx))
         return self.head(x) if labels is None else self.head.loss(x, labels, label_smoothing)
 
+    @property
+    def max_length(self) -> int:
+        """Maximum number of tokens of a text, by the learned positions; 0: unlimited."""
+        limit: int = self.encoder.embed.positions.max_length
+        return limit - (self.encoder.prefix_id is not None) - (self.encoder.suffix_id is not None) if limit else 0
+
 
 class TextEncoder(HtmlTree, nn.Module):
     """Sentence embedding: the pooled vectors of the tokens, without a head."""

@@ -213,6 +213,11 @@ class Task(ABC, Generic[Settings, Model, ExampleSet, PairSet]):
         """Set the teacher model that `teacher_run` names, with the task that it was trained for."""
         raise TypeError(f"{self.kind} has no knowledge distillation")
 
+    @property
+    def lr_scales(self) -> Mapping[str, float]:
+        """Factors of the learning rate by parameter name."""
+        return {}
+
     def init_state(self, model: Model) -> LossState:
         """What the loss depends on besides model and batch, before the first step."""
         return LossState()

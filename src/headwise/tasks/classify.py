@@ -19,8 +19,8 @@ from headwise.evaluate.labels import Labels, accuracy_by_text, confusion_matrix,
 from headwise.evaluate.score import Score
 from headwise.models.text_classifier import SequenceClassifier
 from headwise.tasks.base import Evaluation, TaskConfig, TextTask, TrainingData
-from headwise.tasks.tag import batch_texts
-from headwise.text import EOS, UNK
+from headwise.tasks.tag import batch_texts, encode_texts
+from headwise.text import UNK
 from headwise.text.config import LabelsConfig, TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
@@ -119,7 +119,7 @@ class Classify(TextTask["ClassifyConfig", SequenceClassifier]):
         names = self.tokenisers.target.vocabulary[UNK + 1 :]
         by_text: list[dict[str, float]] = [{} for _ in texts]
         device = get_device(model)
-        rows = [[*ids, EOS] for ids in self.tokenisers.source.encode_batch(texts)]
+        rows = encode_texts(self.tokenisers.source, texts, model.max_length)
         with inference_mode(model):
             for numbers, ids in batch_texts(rows, tokens):
                 logits = model(ids.to(device))[:, UNK + 1 :].float()  # special tokens are no labels

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from math import isfinite
 from typing import Literal
 
 import torch
@@ -25,29 +24,49 @@ from headwise.models.config import ModelConfig
 from headwise.models.text_classifier import SequenceClassifier
 from headwise.tasks.base import Evaluation, TaskConfig, TextTask
 from headwise.tasks.classify import prepare_labelled
-from headwise.tasks.tag import batch_texts
-from headwise.text import EOS, UNK
+from headwise.tasks.tag import batch_texts, encode_texts
+from headwise.text import UNK
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.state import LossState, Metric
+from headwise.utils.numbers import parse_decimal
 
 
 class Regress(TextTask["RegressConfig", SequenceClassifier]):
-    """Regression: a sequence classifier with one output, trained by least squares. Labels are numbers."""
+    """Regression: a sequence classifier with one output, trained by least squares. Labels are numbers.
+
+    The output is in the units of the labels. It learns as that of standardised labels would, y = mean + std · head(x):
+    initial weights and learning rate of the head are multiplied by the standard deviation, the loss is divided by the
+    variance. Otherwise prices or years were out of reach of a head that begins near zero.
+    """
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         return prepare_labelled(data, tokeniser)
 
     def build(self, model: ModelConfig) -> SequenceClassifier:
-        """The model, whose first output is the mean of the labels: otherwise the first epochs only learn it."""
+        """The model, whose first output is about the mean of the labels."""
         built: SequenceClassifier = model.build(self.tokenisers.source.size, 1, self.config.model_task)
-        bias = getattr(built.head, "bias", None)
-        names = self.tokenisers.target.vocabulary[UNK + 1 :]
-        if isinstance(bias, Tensor) and names and all(map(is_number, names)):  # those of imported models are not
-            with torch.no_grad():
-                bias.fill_(float(self.label_values[UNK + 1 :].mean()))
+        mean, deviation = self.label_statistics
+        with torch.no_grad():
+            if isinstance(bias := getattr(built.head, "bias", None), Tensor):
+                bias.add_(mean)
+            built.head.table.weight.mul_(deviation)
         return built
+
+    @cached_property
+    def label_statistics(self) -> tuple[float, float]:
+        """Mean and standard deviation of the different labels; 0 and 1 where they are no numbers, as those of an
+        imported model."""
+        names = self.tokenisers.target.vocabulary[UNK + 1 :]
+        if not names or not all(map(is_number, names)):
+            return 0.0, 1.0
+        values = torch.tensor([parse_number(name) for name in names], dtype=torch.float64)
+        return float(values.mean()), float(values.std(correction=0)) or 1.0
+
+    @property
+    def lr_scales(self) -> Mapping[str, float]:
+        return {"head.table.weight": self.label_statistics[1], "head.bias": self.label_statistics[1]}
 
     @property
     def checkpoint_metric(self) -> Metric:
@@ -55,7 +74,7 @@ class Regress(TextTask["RegressConfig", SequenceClassifier]):
 
     def loss(self, model: SequenceClassifier, batch: PairBatch, state: LossState) -> Loss:
         true = self.label_values.to(batch.source.device)[batch.target_out[:, 0]]
-        squares = (model(batch.source)[:, 0] - true).square()
+        squares = ((model(batch.source)[:, 0] - true) / self.label_statistics[1]).square()
         return Loss(squares.sum(), squares.detach().sum(), torch.tensor(len(squares), device=squares.device))
 
     @cached_property
@@ -86,7 +105,7 @@ class Regress(TextTask["RegressConfig", SequenceClassifier]):
         """The model's output for each text."""
         values = [0.0] * len(texts)
         device = get_device(model)
-        rows = [[*ids, EOS] for ids in self.tokenisers.source.encode_batch(texts)]
+        rows = encode_texts(self.tokenisers.source, texts, model.max_length)
         with inference_mode(model):
             for numbers, ids in batch_texts(rows, tokens):
                 for number, value in zip(numbers, model(ids.to(device))[:, 0].tolist(), strict=True):
@@ -101,10 +120,7 @@ def score_values(values: Sequence[float], pairs: Sequence[Pair], resamples: int 
 
 def is_number(text: str) -> bool:
     """Whether a label is a finite number."""
-    try:
-        return isfinite(float(text))
-    except ValueError:
-        return False
+    return parse_decimal(text) is not None
 
 
 def parse_number(text: str) -> float:
@@ -112,9 +128,9 @@ def parse_number(text: str) -> float:
     >>> parse_number("3.8")
     3.8
     """
-    if not is_number(text):
+    if (number := parse_decimal(text)) is None:
         raise UserError(f"the label '{text}' is not a number, which a regression needs; choose the task classify")
-    return float(text)
+    return number
 
 
 class RegressConfig(TaskConfig):

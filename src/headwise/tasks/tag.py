@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from itertools import accumulate
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -28,12 +30,15 @@ from headwise.hmm.model import HiddenMarkov
 from headwise.models.text_classifier import TokenClassifier
 from headwise.tasks.base import Evaluation, TaskConfig, TextTask
 from headwise.text import EOS, PAD, UNK
+from headwise.text.base import Tokeniser
 from headwise.text.config import TokeniserConfig, WordsConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Words
 from headwise.train.state import LossState, Metric
 
 Tagger: TypeAlias = TokenClassifier | HiddenMarkov
+
+log = logging.getLogger(__name__)
 
 
 @runtime_checkable
@@ -147,6 +152,22 @@ def predict_tag_ids(model: Tagger, ids: Tensor, words: Sequence[Sequence[str]]) 
     logits = model(ids)
     logits[..., : UNK + 1] = -torch.inf  # special tokens are no tags
     return logits.argmax(-1)
+
+
+def encode_texts(tokeniser: Tokeniser, texts: Sequence[str], limit: int = 0) -> list[list[int]]:
+    """The ids of each text and EOS. A text of more than `limit` tokens (0: any number) loses its end, with a warning:
+    for tasks that tell one thing about a text."""
+    rows = [[*ids, EOS] for ids in tokeniser.encode_batch(texts)]
+    if not limit or all(len(row) <= limit for row in rows):
+        return rows
+    warn_of_cut_texts(limit)
+    return [row if len(row) <= limit else [*row[: limit - 1], EOS] for row in rows]
+
+
+@cache
+def warn_of_cut_texts(limit: int) -> None:
+    """Log a warning, once: not at each validation."""
+    log.warning("texts of more than %d tokens, the most that the model reads, are cut", limit)
 
 
 def batch_texts(rows: Sequence[Sequence[int]], tokens: int) -> Iterator[tuple[list[int], Tensor]]:

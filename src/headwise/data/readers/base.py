@@ -33,6 +33,7 @@ class ReadOptions:
     separator: str = ""  # of CSV, between cells; empty: found from the content
     header: bool | None = None  # of CSV and TSV: whether the first row has the names; None: if columns are named
     one_to_one: bool = False  # targets are tags, one for each word of the source
+    skip_incomplete: bool = False  # leave out records that lack a text or the target
 
     @property
     def has_header(self) -> bool:

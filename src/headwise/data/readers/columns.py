@@ -89,6 +89,8 @@ def build_records(
         if texts > 1:
             parts = [part.replace(SEPARATOR, " ").strip() for part in parts]
             written = target if isinstance(target, str) else "list"
+            if not all(parts) and options.skip_incomplete:
+                continue
             if not all(parts) and (any(parts) or written.strip()):
                 raise UserError(f"{path}, {unit} {number}: a text is empty; fill it in or remove the {unit}")
         source = SEPARATOR.join(parts) if any(parts) else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,15 @@ from headwise.errors import UserError, nearest
 
 def read_jsonl(path: Path, options: ReadOptions) -> Iterator[Record]:
     """Read the keys that `options.columns` names; blank lines are skipped."""
-    return build_records(path, _look_up_cells(path, options), options)
+    return build_records(path, look_up_cells(path, read_objects(path), options), options)
 
 
-def _look_up_cells(path: Path, options: ReadOptions) -> Iterator[tuple[int, Cells]]:
+def look_up_cells(
+    path: Path, rows: Iterable[tuple[int, dict[str, Any]]], options: ReadOptions, unit: str = "line"
+) -> Iterator[tuple[int, Cells]]:
+    """The values of the keys that are read, of each object; `unit` is what numbers count, for errors."""
     lookups = None
-    for number, row in read_objects(path):
+    for number, row in rows:
         if lookups is None:
             columns = list_columns(path, options, list_keys(row))
             if not all(isinstance(column, str) for column in columns):
@@ -33,7 +36,7 @@ def _look_up_cells(path: Path, options: ReadOptions) -> Iterator[tuple[int, Cell
             missing = next(column for column in columns if not _has(row, str(column)))
             keys = list_keys(row)
             known = nearest(str(missing), keys) if keys else "the object is empty"
-            raise UserError(f"{path}, line {number}: there is no key '{missing}'; {known}") from None
+            raise UserError(f"{path}, {unit} {number}: there is no key '{missing}'; {known}") from None
         yield number, cells
 
 
@@ -54,7 +57,9 @@ def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         except (ValueError, RecursionError) as error:
             if not line.strip():
                 continue
-            raise UserError(f"{path}, line {number}: not JSON ({_shorten(error)}); write one object per line") from None
+            raise UserError(
+                f"{path}, line {number}: not JSON ({describe_error(error)}); write one object per line"
+            ) from None
         if type(row) is not dict:
             raise UserError(f'{path}, line {number}: not an object; write one per line, such as {{"text": "..."}}')
         if "\\ud" in line or "\\uD" in line:
@@ -71,7 +76,8 @@ def check_surrogates(value: object, place: str) -> None:
         raise UserError(f"{place}: {half} is half of a character; write both halves, or the character") from None
 
 
-def _shorten(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
+    """The reason why a text is no JSON, for an error message."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg.lower().removesuffix(' at')} at character {error.pos + 1}"
     return "nested too deeply" if isinstance(error, RecursionError) else "a number with too many digits"

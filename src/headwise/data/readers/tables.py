@@ -14,6 +14,7 @@ from headwise.data.readers.conll import read_conll
 from headwise.data.readers.conllu import read_conllu, read_conllu_trees
 from headwise.data.readers.csv import read_csv
 from headwise.data.readers.geonames import read_geonames
+from headwise.data.readers.json import read_json
 from headwise.data.readers.jsonl import read_jsonl
 from headwise.data.readers.labelled_folders import read_labelled_folders
 from headwise.data.readers.labelled_zip import read_labelled_zip
@@ -24,6 +25,7 @@ READERS: dict[str, Reader] = {
     "tsv": read_tsv,
     "csv": read_csv,
     "jsonl": read_jsonl,
+    "json": read_json,
     "parquet": read_parquet,
     "arrow": read_arrow,
     "conll": read_conll,

@@ -1,0 +1,97 @@
+"""Files that `headwise fit` cannot learn from: refused in a sentence that says what they are and what to do."""
+
+from __future__ import annotations
+
+import shlex
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from headwise.autofit.columns import is_known_name
+from headwise.autofit.layout import SEPARATORS, split_rows
+from headwise.data.compression import strip_suffix
+from headwise.data.files import open_file, open_text
+from headwise.data.formats import SUFFIXES
+from headwise.errors import UserError
+
+AN_IMAGE = "is one image; name a folder with a folder of images for each class"
+KINDS = {  # the first bytes of files -> what they are, and what to do
+    b"\x89PNG": AN_IMAGE,
+    b"\xff\xd8\xff": AN_IMAGE,
+    b"GIF8": AN_IMAGE,
+    b"RIFF": AN_IMAGE,
+    b"%PDF": "is a PDF; write its text into a file, such as with pdftotext",
+    b"SQLite format 3": "is an SQLite database; write the rows of a query as CSV, or pass a frame to headwise.fit",
+    b"\xd0\xcf\x11\xe0": "is an old Office document; save the sheet as CSV",
+    b"\x93NUMPY": "is an array of NumPy; write a table or texts",
+    b"\x89HDF": "is HDF5; write the table as Parquet or CSV",
+    b"\x80\x04": "is a pickle, which could run code and is not read; write the table as Parquet or CSV",
+    b"\x80\x05": "is a pickle, which could run code and is not read; write the table as Parquet or CSV",
+}
+READ_BINARY = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff", b"PK\x03\x04")  # other readers take them
+OFFICE = {"xl": "is an Excel workbook; save the sheet as CSV", "word": "is a Word document; save its text as .txt"}
+MARK = "__label__"  # before the labels of fastText
+
+
+def refuse_binary(path: Path, start: bytes) -> None:
+    """Refuse files that are no text, nor a table or archive that is read."""
+    for magic, problem in KINDS.items():
+        if start.startswith(magic):
+            raise UserError(f"{path}: {problem}")
+    if start.startswith(READ_BINARY):
+        return
+    with open_text(path) as file:
+        text = file.read(2**12)  # UTF-16 is UTF-8 here
+    controls = sum(byte < 32 and byte not in b"\t\n\r\f\x1b" for byte in text)
+    if controls > len(text) / 50:
+        raise UserError(
+            f"{path}: is no text, and no table, image or archive of a known kind; name a text file, a table or a folder"
+        )
+
+
+def refuse_archives(path: Path) -> None:
+    """Refuse zip archives that have tables, texts or documents in them, instead of a file for each label."""
+    try:
+        with open_file(path) as file, zipfile.ZipFile(file) as archive:
+            names = [name for name in archive.namelist() if not name.endswith("/")]
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError):
+        return  # its reader says what is wrong
+    for folder, problem in OFFICE.items():
+        if any(name.startswith(f"{folder}/") for name in names):
+            raise UserError(f"{path}: {problem}")
+    known = {suffix for suffixes in SUFFIXES.values() for suffix in suffixes} | {".txt", ".png", ".jpg", ".jpeg"}
+    tables = [name for name in names if PurePosixPath(strip_suffix(name)).suffix.lower() in known]
+    if tables and len(tables) > len(names) / 2:
+        target = shlex.quote(path.stem)
+        raise UserError(
+            f"{path}: is a zip archive ({tables[0]} in it); unpack it: unzip {shlex.quote(str(path))} -d {target} && "
+            f"headwise fit {target}"
+        )
+
+
+def refuse_lines(path: Path, lines: Sequence[str]) -> None:
+    """Refuse texts that begin with labels as fastText writes them."""
+    filled = [line for line in lines if line.strip()]
+    if filled and all(line.startswith(MARK) for line in filled[:100]):
+        script = shlex.quote(rf"s/^{MARK}([^ ]+) +(.*)/\2\t\1/")
+        target = shlex.quote(f"{path.stem}.tsv")
+        raise UserError(
+            f"{path}: has labels before the texts, as fastText writes them; write text, tab, label: "
+            f"sed -E {script} {shlex.quote(str(path))} > {target}"
+        )
+
+
+def refuse_ragged(path: Path, lines: Sequence[str]) -> None:
+    """Refuse a table whose first line has the names of columns and whose rows have other numbers of cells."""
+    filled = [line for line in lines if line.strip()]
+    for separator in SEPARATORS:
+        names = [cell.strip().strip('"') for cell in filled[0].split(separator)] if filled else []
+        if len(names) < 2 or not all(map(is_known_name, names)):
+            continue
+        rows = split_rows(filled, separator)
+        for number, row in enumerate(rows or [line.split(separator) for line in filled], 1):
+            if len(row) != len(names):
+                raise UserError(
+                    f"{path}, row {number}: has {len(row)} cells, and the header {len(names)}; quote the cells that "
+                    f"have a {separator!r} in them, or close the quotes of this row"
+                )

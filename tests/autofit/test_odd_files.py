@@ -1,0 +1,240 @@
+"""What `headwise fit` says of files as strangers have them."""
+
+import csv
+import io
+import json
+import os
+import zipfile
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from headwise.autofit.fit import describe, prepare_fit
+from headwise.autofit.recognise import recognise
+from headwise.cli.main import main
+from headwise.data.config import DATA
+from headwise.data.corpora import open_training_pairs
+from headwise.errors import UserError
+from headwise.vision.corpora import load_images
+
+TEXTS = [f"the {adjective} film of the year {year}" for year in range(1980, 2010) for adjective in ("good", "dull")]
+LABELS = ["pos" if "good" in text else "neg" for text in TEXTS]
+ROWS = list(zip(TEXTS, LABELS, strict=True))
+
+
+def write_table(rows, **options):
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n", **options).writerows(rows)
+    return file.getvalue()
+
+
+def write_lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def read_all(recognition):
+    return list(open_training_pairs(DATA.parse(dict(recognition.data))))
+
+
+def test_semicolons_with_decimal_commas(tmp_path):
+    rows = [("Note", "Text"), *((f"{n / 7:.2f}".replace(".", ","), text) for n, text in enumerate(TEXTS))]
+    (tmp_path / "noten.csv").write_text(write_table(rows, delimiter=";"))
+    found = recognise([tmp_path / "noten.csv"])
+    assert (found.shape, found.data["separator"], found.columns) == ("numbers", ";", ("Text", "Note"))
+    assert read_all(found)[1] == (TEXTS[1], "0,14")
+
+
+def test_quoted_line_breaks(tmp_path):
+    rows = [("text", "label"), *((text.replace(" of ", "\nof, "), label) for text, label in ROWS)]
+    (tmp_path / "rows.csv").write_text(write_table(rows))
+    pairs = read_all(recognise([tmp_path / "rows.csv"]))
+    assert len(pairs) == len(ROWS)
+    assert pairs[0][0].split() == ROWS[0][0].replace(" of ", " of, ").split()
+
+
+def test_whole_numbers_are_labels_and_others_are_predicted(tmp_path):
+    (tmp_path / "a.tsv").write_text(
+        "sentence\tlabel\n" + "".join(f"{text}\t{number % 2}\n" for number, text in enumerate(TEXTS))
+    )
+    found = recognise([tmp_path / "a.tsv"])
+    assert (found.shape, [reading.shape for reading in found.alternatives]) == ("labelled", ["numbers"])
+    (tmp_path / "b.tsv").write_text(
+        "sentence\tscore\n" + "".join(f"{text}\t{number / 7:.3f}\n" for number, text in enumerate(TEXTS))
+    )
+    assert recognise([tmp_path / "b.tsv"]).shape == "numbers"
+
+
+def test_the_column_of_stars_goes_before_one_without_a_usual_name(tmp_path):
+    rows = [{"stars": float(n % 5), "text": text, "useful": n % 3} for n, text in enumerate(TEXTS)]
+    (tmp_path / "reviews.json").write_text(write_lines(rows))
+    found = recognise([tmp_path / "reviews.json"])
+    assert found.columns == ("text", "stars")
+    assert any("(useful); to choose another: --columns text useful" in warning for warning in found.warnings)
+
+
+def test_columns_that_are_not_read_are_told(tmp_path):
+    rows = [("title", "body", "comment", "topic"), *((text[4:], text, text[::-1], label) for text, label in ROWS)]
+    (tmp_path / "posts.csv").write_text(write_table(rows))
+    found = recognise([tmp_path / "posts.csv"])
+    assert found.shape == "labelled"
+    assert any("other columns have texts, too, and are not read" in warning for warning in found.warnings)
+    pq.write_table(pa.table({"text": TEXTS, "labels": [["a", "b"][: n % 2 + 1] for n in range(60)]}), tmp_path / "m")
+    found = recognise([tmp_path / "m"])
+    assert found.shape == "texts"
+    assert "column 'labels' has lists, which are no label of a text, and is not read" in found.warnings
+
+
+def test_two_texts_with_a_label(tmp_path):
+    rows = [("premise", "hypothesis", "label"), *((text, text[::-1], label) for text, label in ROWS)]
+    (tmp_path / "nli.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    found = recognise([tmp_path / "nli.tsv"])
+    assert (found.shape, found.columns) == ("labelled", ("premise", "hypothesis", "label"))
+
+
+def test_what_is_known_about_a_text_is_no_label(tmp_path):
+    rows = [{"text": text, "meta": {"source": label, "id": n}} for n, (text, label) in enumerate(ROWS)]
+    (tmp_path / "pile.jsonl").write_text(write_lines(rows))
+    assert recognise([tmp_path / "pile.jsonl"]).shape == "texts"
+    assert recognise([tmp_path / "pile.jsonl"], columns=["text", "meta.source"]).shape == "labelled"
+
+
+def test_nested_values_are_columns(tmp_path):
+    (tmp_path / "rows.json").write_text(json.dumps({"data": [{"item": {"body": a, "tag": b}} for a, b in ROWS]}))
+    assert recognise([tmp_path / "rows.json"]).columns == ("item.body", "item.tag")
+
+
+def test_instructions_are_read_where_inputs_are_blank(tmp_path):
+    rows = [{"instruction": text, "input": "", "output": text[::-1]} for text in TEXTS]
+    (tmp_path / "alpaca.json").write_text(json.dumps(rows, indent=1))
+    assert recognise([tmp_path / "alpaca.json"]).columns == ("instruction", "output")
+
+
+def test_rows_that_lack_a_cell_are_left_out_and_counted(tmp_path):
+    rows = [(text if n % 9 else "", label if n % 7 else "") for n, (text, label) in enumerate(ROWS)]
+    (tmp_path / "rows.csv").write_text(write_table([("text", "label"), *rows]))
+    found = recognise([tmp_path / "rows.csv"])
+    complete = [row for row in rows if all(row)]
+    assert read_all(found) == complete
+    assert any(f"{59 - len(complete)} of 60 rows lack a text or the target" in warning for warning in found.warnings)
+
+
+def test_documents_of_conll_2003(tmp_path):
+    sentence = "".join(f"{word} NN I-NP {'B-LOC' if word == 'film' else 'O'}\n" for word in TEXTS[0].split())
+    (tmp_path / "eng.train").write_text(("-DOCSTART- -X- O O\n\n" + (sentence + "\n") * 3) * 4)
+    found = recognise([tmp_path / "eng.train"])
+    assert (found.shape, found.data["format"]) == ("tagged", "conll")
+    assert read_all(found)[0] == (TEXTS[0], "O O B-LOC O O O O")
+
+
+@pytest.mark.parametrize("folder", [".", "train2017"])
+def test_captions_of_coco(folder, tmp_path):
+    (tmp_path / folder).mkdir(exist_ok=True)
+    for number in range(20):
+        pixels = np.full((8, 8, 3), 10 * number, np.uint8)
+        Image.fromarray(pixels).save(tmp_path / folder / f"{number}.png")
+    images = [{"id": number, "file_name": f"{number}.png"} for number in range(20)]
+    captions = [{"id": n, "image_id": n % 20, "caption": f"a grey\nsquare {n}"} for n in range(40)]
+    (tmp_path / "captions.json").write_text(json.dumps({"images": images, "annotations": captions}))
+    for path in (tmp_path, tmp_path / "captions.json"):
+        found = recognise([path])
+        assert found.shape == "captions"
+        data = DATA.parse({**found.data, "size": (8, 8), "cache": str(tmp_path / "cache")})
+        corpus = load_images(data)
+        assert "a grey square 7" in {*corpus.train.targets, *corpus.valid.targets, *corpus.test.targets}
+
+
+def write_zip(path, name):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(name, write_table([("text", "label"), *ROWS]))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("noise.bin", os.urandom(5000), "is no text, and no table, image or archive of a known kind"),
+        ("null.txt", b"a\0b\n" * 100, "is no text"),
+        ("a.pdf", b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "is a PDF; write its text into a file"),
+        ("a.db", b"SQLite format 3\0" + bytes(100), "is an SQLite database"),
+        ("a.pkl", b"\x80\x04\x95" + bytes(40), "is a pickle, which could run code and is not read"),
+        ("one.csv", b"text,label\na good film,pos\n", "has 1 different text, too few to hold some out; add rows"),
+        (
+            "same.csv",
+            write_table([("text", "label"), *((text, "pos") for text in TEXTS)]).encode(),
+            "column 'label' is 'pos' in all rows: nothing to tell apart; add rows with other labels, or read the texts "
+            "alone: --columns text",
+        ),
+        (
+            "ragged.csv",
+            b"text,label\n" + b"".join(b"good, they say,pos\nbad,neg\n" for _ in range(20)),
+            "row 2: has 3 cells, and the header 2; quote the cells",
+        ),
+        (
+            "fast text.txt",
+            "".join(f"__label__{label} {text}\n" for text, label in ROWS).encode(),
+            "write text, tab, label: sed -E 's/^__label__([^ ]+) +(.*)/\\2\\t\\1/'",
+        ),
+        (
+            "chat.jsonl",
+            write_lines([{"messages": [{"role": "user", "content": text}] * 2} for text in TEXTS]).encode(),
+            "jq -c '{prompt: .messages[-2].content, response: .messages[-1].content}'",
+        ),
+        ("lists.jsonl", write_lines([list(row) for row in ROWS]).encode(), "has a list in each line; write objects"),
+    ],
+)
+def test_refusals_are_one_sentence_and_nothing_is_written(name, content, sentence, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(SystemExit) as leave:
+        main(["fit", name, "--minutes", "0.01"])
+    assert leave.value.code == 2
+    captured = capsys.readouterr()
+    (line,) = captured.err.splitlines()
+    assert line.startswith(f"headwise: {name}") and sentence in line
+    assert not captured.out and os.listdir() == [name]
+
+
+@pytest.mark.parametrize(
+    ("member", "sentence"),
+    [
+        ("reviews.csv", "is a zip archive (reviews.csv in it); unpack it: unzip"),
+        ("xl/workbook.xml", "is an Excel workbook; save the sheet as CSV"),
+        ("word/document.xml", "is a Word document"),
+    ],
+)
+def test_archives_without_labels_are_refused(member, sentence, tmp_path):
+    write_zip(tmp_path / "a.zip", member)
+    with pytest.raises(UserError) as refusal:
+        recognise([tmp_path / "a.zip"])
+    assert sentence in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["名字很长的电影" * 3 + chr(0x4E00 + n) for n in range(60)],
+        ["ann" + chr(97 + n % 26) * (n + 1) for n in range(60)],
+    ],
+)
+def test_short_texts_and_texts_without_spaces_are_read_by_character(texts, tmp_path):
+    (tmp_path / "names.tsv").write_text("".join(f"{text}\t{n % 3}a\n" for n, text in enumerate(texts)), "utf-8")
+    _, plan = prepare_fit([tmp_path / "names.tsv"], minutes=0.1)
+    assert plan.experiment.tokeniser.kind == "characters"
+
+
+def test_long_texts_are_cut_and_long_sentences_with_tags_are_not(tmp_path):
+    long = [(" ".join([text] * 200), label) for text, label in ROWS]
+    (tmp_path / "long.csv").write_text(write_table([("text", "label"), *long]))
+    files = [tmp_path / "long.csv"]
+    recognition, plan = prepare_fit(files, minutes=0.1)
+    assert plan.experiment.data.truncate
+    assert plan.experiment.data.max_length + 2 <= plan.experiment.model.positions.max_length
+    assert any("what comes after 512 words is not read" in line for line in describe(files, recognition, plan))
+    (tmp_path / "long.conll").write_text(
+        "".join(f"{word} X\n" for word in long[0][0].split()) + "".join(f"\na{n} Y\nb X\n" for n in range(20))
+    )
+    _, plan = prepare_fit([tmp_path / "long.conll"], minutes=0.1)
+    assert not plan.experiment.data.truncate
+    assert plan.experiment.data.max_length == 1400 < plan.experiment.model.positions.max_length
