@@ -22,6 +22,7 @@ from headwise.blocks.decode_step import Function, FunctionStep
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.mixers.qkv_mixer import QKVMixer
 from headwise.blocks.residual import ResidualAdd, Wiring, WiringConfig
+from headwise.blocks.stack import Stack
 
 
 class ScaledAdd(nn.Module, FunctionStep):
@@ -95,13 +96,10 @@ def init_fixup(model: nn.Module) -> None:
 
     A part whose matrices have other roles keeps its own initialisation, and its scale is 0 instead.
     """
+    stacks = [module for module in model.modules() if isinstance(module, Stack)]
     # layers that share weights count as often as they run
-    branches = sum(
-        len(layer.parts)
-        for stack in model.modules()
-        for layer in (stack.layers[number] for number in getattr(stack, "layer_numbers", ()))
-        if isinstance(layer, Fixup)
-    )
+    layers = [stack.layers[number] for stack in stacks for number in stack.layer_numbers]
+    branches = sum(len(layer.parts) for layer in layers if isinstance(layer, Fixup))
     for layer in model.modules():
         if isinstance(layer, Fixup):
             for part, add in zip(layer.parts, layer.adds, strict=True):

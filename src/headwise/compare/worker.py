@@ -78,10 +78,11 @@ def run_cell(cell: Cell, send: Send) -> None:
         return
     send({"share": 1.0, "step": result.step, "text": "evaluating"})
     trained = load(run.path, which=cell.checkpoint, device=hardware.choose_device(cell.experiment.train.device))
+    columns: dict[str, Any] = {}
     if cell.curve:
-        scores, columns = read_curve(run, cell.curve, result.step, trained.task.checkpoint_metric.name), {}
+        scores = read_curve(run, cell.curve, result.step, trained.task.checkpoint_metric.name)
     elif cell.evaluate is None:
-        scores, columns = [read_validation_score(result)], {}
+        scores = [read_validation_score(result)]
     else:
         evaluation = trained.evaluate(**cell.evaluate)
         scores = evaluation.scores

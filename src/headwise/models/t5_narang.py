@@ -77,7 +77,7 @@ def init_small_tables(model: nn.Module) -> None:
 
 SIZES: dict[str, dict[str, Any]] = {
     "base": ROWS[0].configure(Sizes()),
-    "tiny": T5_SIZES["tiny"],
+    "tiny": {**T5_SIZES["tiny"], "dropout": 0.1},  # for tests of training mode
     **{row.slug: row.configure(Sizes()) for row in ROWS[1:]},
 }
 
