@@ -83,7 +83,7 @@ class AdaptiveEmbedding(nn.Module):
     @property
     def weights(self) -> list[Tensor]:
         """The table of each cluster, (V_c, W)."""
-        return [table.get_parameter("weight") for table in self.tables]
+        return [table.weight for table in self.tables if isinstance(table, nn.Embedding)]
 
     @property
     def weight(self) -> Tensor:
