@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 
 HOMES = {  # in the order of years
     "ngram": "headwise.models.ngram:ENTRY",
+    "mlp": "headwise.models.mlp:ENTRY",
     "hmm": "headwise.models.hmm:ENTRY",
     "rnn": "headwise.models.recurrent:RNN_ENTRY",
     "lstm": "headwise.models.recurrent:LSTM_ENTRY",
-    "skipgram": "headwise.models.skipgram:ENTRY",
+    "skipgram": "headwise.models.skipgram:SKIPGRAM_ENTRY",
+    "cbow": "headwise.models.skipgram:CBOW_ENTRY",
     "gru": "headwise.models.recurrent:GRU_ENTRY",
     "sutskever": "headwise.models.seq2seq:SUTSKEVER_ENTRY",
     "cho": "headwise.models.seq2seq:CHO_ENTRY",

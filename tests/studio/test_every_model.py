@@ -27,10 +27,12 @@ TEXT = "abcd abc"
 ATTENTION_FREE = {
     "ngram",
     "hmm",
+    "mlp",
     "rnn",
     "lstm",
     "gru",
     "skipgram",
+    "cbow",
     "sutskever",
     "cho",
     "cnn",

@@ -1,11 +1,13 @@
-"""Skip-gram with negative sampling (Mikolov et al. 2013, equation 4), as matrix products on one thread.
+"""Skip-gram and continuous bag of words (CBOW) with negative sampling (Mikolov et al. 2013), as matrix products on one
+thread.
 
-    -log s(u_w . v_c) - sum over K random words r of log s(-u_w . v_r)      for each word w with a context c near it
+    skip-gram   -log s(u_w . v_c) - sum over K random words r of log s(-u_w . v_r)      for each word w with a context c
+    CBOW        -log s(h_w . v_w) - sum over K random words r of log s(-h_w . v_r)      h_w: mean of u_c near the word w
 
 Negative samples are drawn once for a row of words and shared by its pairs, weighted so that each pair has K of them
 on average (after Ji et al. 2016). Gradients are computed by hand, since a step touches few rows of the tables.
 
-Letters: B rows, L words of a row, M candidates: the N context positions and the negative samples; C width.
+Letters: B rows, L words of a row, N context positions, R negative samples, M candidates with them; C width.
 """
 
 from __future__ import annotations
@@ -24,17 +26,18 @@ from headwise.errors import UserError
 from headwise.utils.notebook import HtmlTree
 
 if TYPE_CHECKING:
-    from headwise.models.skipgram import SkipGramConfig
+    from headwise.models.skipgram import WordVectorConfig
 
 
-class SkipGram(HtmlTree, nn.Module):
-    """Skip-gram with negative sampling: a vector for each word, and one for it as a context, in buffers."""
+class WordVectors(HtmlTree, nn.Module):
+    """Word vectors trained with negative sampling: two tables in buffers, of which the first is kept. Subclasses say
+    which pairs of vectors are scored."""
 
     vectors: Tensor  # (vocab, C)
     contexts: Tensor  # (vocab, C)
     counts: Tensor  # (vocab,)  occurrences of each word
 
-    def __init__(self, vocab: int, config: SkipGramConfig):
+    def __init__(self, vocab: int, config: WordVectorConfig):
         super().__init__()
         self.config = config
         self.register_buffer("vectors", (torch.rand(vocab, config.width) - 0.5) / config.width)
@@ -58,46 +61,112 @@ class SkipGram(HtmlTree, nn.Module):
             for batch in make_rows(sample, config.window, random):
                 rate = config.lr * (1 - (epoch + done / max(len(sample), 1)) / config.epochs)
                 total += self.learn(batch, noise, optimizers, rate)
-                pairs += int(batch.pairs.sum())
+                pairs += self.count_pairs(batch)
                 done += batch.words.size
             loss = float(total) / max(pairs, 1)
         return loss
 
+    def count_pairs(self, batch: Rows) -> int:
+        """The number of positive pairs in the loss of some rows."""
+        raise NotImplementedError
+
     def learn(self, batch: Rows, noise: NegativeSampler, optimizers: list[Adagrad], rate: float) -> Tensor:
         """One step on some rows; returns their summed loss as a tensor, without synchronisation."""
+        raise NotImplementedError
+
+    def score(self, batch: Rows, negatives: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The row of each true pair (P,), its score (P, 1), and those with the negative samples (B, R) in its place
+        (P, R)."""
+        raise NotImplementedError
+
+    @torch.inference_mode()
+    def rank_contexts(self, texts: Iterable[ArrayLike], others: int = 99) -> tuple[np.ndarray, np.ndarray]:
+        """Rank true pairs against random words on these texts, subsampled as in training. For each row: the share of
+        `others` random words with a lower score, summed over its pairs (a tie counts half); and its number of pairs."""
+        random = np.random.default_rng(0)
+        counts = self.counts.cpu().numpy()
+        noise = NegativeSampler(counts, self.config.power, random)
+        text = subsample(Text.from_ids(texts), counts / counts.sum(), self.config.subsample, random)
+        wins, pairs = [np.zeros(0)], [np.zeros(0)]
+        for batch in make_rows(text, self.config.window, random, shrink=False):
+            negatives = torch.from_numpy(noise.draw((len(batch.words), others))).to(self.vectors.device)
+            row, true_scores, negative_scores = self.score(batch, negatives)
+            win_rate = ((true_scores > negative_scores).double() + 0.5 * (true_scores == negative_scores)).mean(1)
+            wins.append(torch.bincount(row, win_rate, minlength=len(batch.words)).cpu().numpy())
+            pairs.append(torch.bincount(row, minlength=len(batch.words)).double().cpu().numpy())
+        return np.concatenate(wins), np.concatenate(pairs)
+
+
+class SkipGram(WordVectors):
+    """Skip-gram: a word's vector predicts each word of its context."""
+
+    def count_pairs(self, batch: Rows) -> int:
+        return int(batch.pairs.sum())
+
+    def learn(self, batch: Rows, noise: NegativeSampler, optimizers: list[Adagrad], rate: float) -> Tensor:
         device = self.vectors.device
         negatives = noise.draw((len(batch.words), LENGTH))
         words, candidates = (
             torch.from_numpy(ids).to(device)
             for ids in (batch.words, np.concatenate([batch.contexts, negatives], axis=1))
         )
-        label, weight = (tensor.to(device) for tensor in label_and_weigh(batch.pairs, LENGTH, self.config.negatives))
+        label, weight = (
+            tensor.to(self.vectors) for tensor in label_and_weigh(batch.pairs, LENGTH, self.config.negatives)
+        )
         loss, *gradients = sgns_loss(self.vectors[words], self.contexts[candidates], weight, label)
         for optimizer, ids, gradient in zip(optimizers, (words, candidates), gradients, strict=True):
             optimizer(ids, gradient, rate)
         return loss
 
-    @torch.inference_mode()
-    def rank_contexts(self, texts: Iterable[ArrayLike], others: int = 99) -> tuple[np.ndarray, np.ndarray]:
-        """Rank true contexts against random words on these texts, subsampled as in training. For each row: the share of
-        `others` random words with a lower score, summed over its pairs (a tie counts half); and its number of pairs."""
-        random = np.random.default_rng(0)
-        counts = self.counts.cpu().numpy()
-        noise = NegativeSampler(counts, self.config.power, random)
-        text = subsample(Text.from_ids(texts), counts / counts.sum(), self.config.subsample, random)
+    def score(self, batch: Rows, negatives: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         device = self.vectors.device
-        wins, pairs = [np.zeros(0)], [np.zeros(0)]
-        for batch in make_rows(text, self.config.window, random, shrink=False):
-            negatives = torch.from_numpy(noise.draw((len(batch.words), others))).to(device)
-            words, contexts = (torch.from_numpy(ids).to(device) for ids in (batch.words, batch.contexts))
-            row, word, position = torch.from_numpy(batch.pairs).to(device).nonzero(as_tuple=True)
-            u = self.vectors[words]
-            true_scores = (u @ self.contexts[contexts].mT)[row, word, position, None]  # (B, L, N) -> (pairs, 1)
-            negative_scores = (u @ self.contexts[negatives].mT)[row, word]  # (B, L, others) -> (pairs, others)
-            win_rate = ((true_scores > negative_scores).double() + 0.5 * (true_scores == negative_scores)).mean(1)
-            wins.append(torch.bincount(row, win_rate, minlength=len(words)).cpu().numpy())
-            pairs.append(batch.pairs.sum((1, 2)).astype(float))
-        return np.concatenate(wins), np.concatenate(pairs)
+        words, contexts = (torch.from_numpy(ids).to(device) for ids in (batch.words, batch.contexts))
+        row, word, position = torch.from_numpy(batch.pairs).to(device).nonzero(as_tuple=True)
+        u = self.vectors[words]
+        true_scores = (u @ self.contexts[contexts].mT)[row, word, position, None]  # (B, L, N) -> (P, 1)
+        return row, true_scores, (u @ self.contexts[negatives].mT)[row, word]  # (B, L, R) -> (P, R)
+
+
+class ContinuousBagOfWords(WordVectors):
+    """CBOW: the mean of the context's vectors predicts the word.
+
+    DISCREPANCY: the released word2vec adds the mean's gradient to each vector of the context without dividing it by
+    their number; here it is the gradient of the loss.
+    """
+
+    def count_pairs(self, batch: Rows) -> int:
+        return int(batch.pairs.any(-1).sum())
+
+    def learn(self, batch: Rows, noise: NegativeSampler, optimizers: list[Adagrad], rate: float) -> Tensor:
+        device = self.vectors.device
+        negatives = noise.draw((len(batch.words), LENGTH))
+        contexts, candidates = (
+            torch.from_numpy(ids).to(device)
+            for ids in (batch.contexts, np.concatenate([batch.words, negatives], axis=1))
+        )
+        shares = compute_context_shares(batch.pairs).to(self.vectors)
+        has_context = np.any(batch.pairs, axis=-1, keepdims=True)  # (B, L, 1)
+        targets = np.eye(batch.words.shape[1], dtype=bool) & has_context  # (B, L, L): each word its own
+        label, weight = (tensor.to(self.vectors) for tensor in label_and_weigh(targets, LENGTH, self.config.negatives))
+        means = shares @ self.vectors[contexts]  # (B, L, N) @ (B, N, C) -> (B, L, C)
+        loss, mean_gradient, candidate_gradient = sgns_loss(means, self.contexts[candidates], weight, label)
+        optimizers[0](contexts, shares.mT @ mean_gradient, rate)
+        optimizers[1](candidates, candidate_gradient, rate)
+        return loss
+
+    def score(self, batch: Rows, negatives: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        device = self.vectors.device
+        words, contexts = (torch.from_numpy(ids).to(device) for ids in (batch.words, batch.contexts))
+        row, word = torch.from_numpy(batch.pairs.any(-1)).to(device).nonzero(as_tuple=True)
+        means = compute_context_shares(batch.pairs).to(self.vectors) @ self.vectors[contexts]  # (B, L, C)
+        true_scores = (means * self.contexts[words]).sum(-1)[row, word, None]  # (B, L) -> (P, 1)
+        return row, true_scores, (means @ self.contexts[negatives].mT)[row, word]  # (B, L, R) -> (P, R)
+
+
+def compute_context_shares(pairs: np.ndarray) -> Tensor:
+    """The weight of each context position in a word's mean (B, L, N): 1 / its number of contexts, or 0."""
+    shares = torch.from_numpy(pairs).float()
+    return shares / shares.sum(-1, keepdim=True).clamp(min=1)
 
 
 class NegativeSampler:

@@ -1,10 +1,15 @@
 """Write the index of the catalogue, the summaries of its models and its page in the docs: `python -m
-headwise.models.index`, after a model or a size was added or changed. It counts every size, which takes some minutes."""
+headwise.models.index [NAME ...]`, after a model or a size was added or changed.
+
+Without names it counts every size of every model, which takes some minutes; with names only theirs, and keeps what is
+known of the others.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -13,40 +18,46 @@ from headwise.blocks.stack import count_parameters
 from headwise.catalog import CATALOG, HOMES
 from headwise.models.build import build_entry
 from headwise.models.cost import summarise
-from headwise.models.summary import FILE, dump_summary
+from headwise.models.entry import Entry
+from headwise.models.summary import FILE, dump_summary, read_lines
 from headwise.utils.files import write
 
 
-def build_index() -> list[dict[str, Any]]:
+def build_index(names: Collection[str] = (), known: Iterable[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
     """Index of all architectures, so that the catalogue is listed without building them; parameters are counted on the
-    meta device."""
-    return [
-        {
-            "name": entry.name,
-            "paper": entry.paper,
-            "year": entry.year,
-            "family": entry.family,
-            "tasks": list(entry.config.tasks),
-            "oracle": entry.oracle,
-            "outputs": entry.outputs,
-            "sizes": {
-                size: {
-                    "vocab": entry.get_vocab(size),
-                    "parameters": count_parameters(build_entry(entry, size, device="meta")),
-                    "published": entry.published.get(size, ""),
-                }
-                for size in entry.sizes
-            },
-        }
-        for entry in (CATALOG[name] for name in HOMES)
-    ]
+    meta device. With `names`, rows of other architectures are taken from `known`, where they are there."""
+    rows = {row["name"]: dict(row) for row in known if names and row["name"] not in names}
+    return [rows.get(name) or build_row(CATALOG[name]) for name in HOMES]
 
 
-def list_summaries() -> Iterator[str]:
-    """Every size of the catalogue, counted: the lines of the file that `headwise show` reads."""
+def build_row(entry: Entry) -> dict[str, Any]:
+    """An architecture in the index."""
+    return {
+        "name": entry.name,
+        "paper": entry.paper,
+        "year": entry.year,
+        "family": entry.family,
+        "tasks": list(entry.config.tasks),
+        "oracle": entry.oracle,
+        "outputs": entry.outputs,
+        "sizes": {
+            size: {
+                "vocab": entry.get_vocab(size),
+                "parameters": count_parameters(build_entry(entry, size, device="meta")),
+                "published": entry.published.get(size, ""),
+            }
+            for size in entry.sizes
+        },
+    }
+
+
+def list_summaries(names: Collection[str] = (), known: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Every size of the catalogue, counted: the lines of the file that `headwise show` reads. With `names`, lines of
+    other architectures are taken from `known`, where they are there."""
     for entry in (CATALOG[name] for name in HOMES):
         for size in entry.sizes:
-            yield dump_summary(summarise(entry, size))
+            line = (known or {}).get(f"{entry.name}-{size}") if names and entry.name not in names else None
+            yield line or dump_summary(summarise(entry, size))
 
 
 INTRODUCTION = (
@@ -77,15 +88,18 @@ def render_page(index: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
+def main(names: Sequence[str]) -> None:
     """Write the index and the summaries into the package and, in a checkout, the page into its docs."""
-    index = build_index()
+    for name in names:
+        CATALOG[name]  # an unknown name is told now, with near ones
     path = Path(str(resources.files("headwise").joinpath("catalog.json")))
+    index = build_index(names, json.loads(path.read_text("utf-8")) if names else ())
+    summaries = [f"{line}\n" for line in list_summaries(names, read_lines() if names else None)]
     print(write(path, (json.dumps(index, indent=1, ensure_ascii=False) + "\n").encode()))
-    print(write(path.with_name(FILE), "".join(f"{line}\n" for line in list_summaries())))
+    print(write(path.with_name(FILE), "".join(summaries)))
     if (docs := path.parents[2] / "docs").is_dir():
         print(write(docs / "catalogue.md", render_page(index)))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

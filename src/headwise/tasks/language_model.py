@@ -25,6 +25,7 @@ from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.evaluate.perplexity import nats_per_character, perplexity
+from headwise.hmm.language_model import HiddenMarkovLanguageModel
 from headwise.models.config import ModelConfig
 from headwise.models.language_model import LanguageModel
 from headwise.ngram.backoff import Backoff
@@ -39,7 +40,8 @@ PROMPT_TOKENS = 24  # tokens of a sample's prompt
 FOLLOWING = 72  # tokens of a sample's continuation
 MAX_CHARACTERS = 2000  # of the text that a sample is taken from
 UNLIMITED = 2**62  # tokens: documents are cut into blocks, not left out
-AnyLanguageModel: TypeAlias = LanguageModel | Backoff  # a decoder, or n-gram counts
+# a decoder, n-gram counts, or a hidden Markov model
+AnyLanguageModel: TypeAlias = LanguageModel | Backoff | HiddenMarkovLanguageModel
 
 
 @runtime_checkable
