@@ -170,7 +170,7 @@ def dump(folder: Path, weights: Path | None, only: list[str]) -> None:
         if weights is not None and not (weights / case).exists():
             print(f"{name} to {task}: new in this checkout, not compared")
             continue
-        if name in ("ngram", "hmm", "skipgram"):
+        if name in ("ngram", "hmm", "skipgram", "cbow"):
             found, own = run_counted(name), {}
         else:
             model = build_model(name, task)

@@ -85,7 +85,7 @@ def build_suppression_bias(vocab: int, suppress_ids: Sequence[int]) -> Tensor | 
 class OutputLayer(nn.Module):
     """Base of output layers over a vocabulary: vectors to logits, whose softmax is p(token), and to the loss of labels.
     With the table of an embedding, its weights are tied to it (Press and Wolf 2017). `z_loss` is the weight of the
-    z-loss, log(Z)^2, in its loss; logits that are log-probabilities have none.
+    z-loss, log(Z)^2, in its loss; of a mixture of softmaxes it is 0, as its logits are log-probabilities.
 
     Further kinds are in `output_layers.py`.
     """

@@ -42,8 +42,8 @@ class AdaptiveSoftmax(OutputLayer):
     """The adaptive softmax. The first cluster's softmax has its tokens and one entry for each further cluster c, the
     tails: p(v) = p(v | head) for the first tokens, p(v) = p(c | head) p(v | c) for those of tail c.
 
-    Without label smoothing, the loss computes the logits of a tail for its own labels only. With a bias, tokens and
-    clusters have one.
+    Without label smoothing, the loss computes the logits of a tail for its own labels only, and the z-loss is that of
+    each softmax. With a bias, tokens and clusters have one.
     """
 
     def __init__(self, clusters: Clusters, width: int, tie_projections: TieProjections = "all", **settings: Any):
@@ -78,6 +78,10 @@ class AdaptiveSoftmax(OutputLayer):
     def loss(self, x: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Loss:
         x, labels = self.transform(x).reshape(-1, x.shape[-1]), labels.reshape(-1)
         if label_smoothing:  # its uniform part is over all tokens
+            if self.z_loss:
+                raise UserError(
+                    "z_loss: an adaptive softmax has it without label smoothing alone; set one of them to 0"
+                )
             rows = count_chunk_rows(self.vocab)
             return compute_loss_from_logits(
                 self.compute_log_probs, x, labels, self.pad, label_smoothing, rows, normalised=True
@@ -88,12 +92,14 @@ class AdaptiveSoftmax(OutputLayer):
         head_labels = labels
         for number, start in enumerate(self.clusters.starts[1:]):
             head_labels = head_labels.where(labels < start, self.clusters.sizes[0] + number)
-        losses = [compute_cross_entropy(self.project(x, 0), weight, bias, head_labels, NO_LABEL)]
+        losses = [compute_cross_entropy(self.project(x, 0), weight, bias, head_labels, NO_LABEL, z_loss=self.z_loss)]
         for number, (weight, bias) in enumerate(tails, start=1):
             rows_labels = labels - self.clusters.starts[number]
             inside = (rows_labels >= 0) & (rows_labels < self.clusters.sizes[number])
             projected = self.project(x[inside], number)
-            losses.append(compute_cross_entropy(projected, weight, bias, rows_labels[inside], NO_LABEL))
+            losses.append(
+                compute_cross_entropy(projected, weight, bias, rows_labels[inside], NO_LABEL, z_loss=self.z_loss)
+            )
         total, nll = (torch.stack([getattr(loss, name) for loss in losses]).sum() for name in ("total", "nll"))
         return Loss(total, nll, keep.sum())
 

@@ -74,8 +74,8 @@ class HiddenMarkovLanguageModel(HtmlTree, nn.Module):
         self.register_buffer("occupancy", torch.full((states,), 1 / states))
 
     def fit(self, sequences: Iterable[ArrayLike]) -> list[float]:
-        """Fit to texts, each the token ids of a line or document without special tokens; returns the log-likelihood in
-        nats for each token before each iteration."""
+        """Fit by the Baum-Welch algorithm to texts, each the token ids of a line or document without special tokens.
+        Returns the log-likelihood in nats for each token before each iteration."""
         texts = [np.append(np.asarray(text, dtype=np.int64), EOS) for text in sequences]
         if not any(len(text) > 1 for text in texts):
             raise UserError("there is nothing to learn from; check that the training data is not empty")

@@ -26,7 +26,8 @@ from headwise.models.image_fields import ImageFields
 
 
 class Perceptron(nn.Module):
-    """Linear layers with an activation after each: all pixels (B, C, H, W) -> one vector as a stream (B, 1, D)."""
+    """The multi-layer perceptron without its last layer: linear layers with an activation after each, all pixels (B, C,
+    H, W) -> one vector as a stream (B, 1, D)."""
 
     def __init__(self, inputs: int, widths: tuple[int, ...], activation: str, bias: bool, dropout: float):
         super().__init__()
