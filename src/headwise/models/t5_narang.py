@@ -71,7 +71,7 @@ class T5NarangConfig(TwoStackFields, TextFields, ModelConfig):
 def init_small_tables(model: nn.Module) -> None:
     """Tables of embeddings and output layers N(0, 1/width), like other matrices."""
     for module in model.modules():
-        if isinstance(module, Embedding | VocabularyHead):
+        if isinstance(module, Embedding | VocabularyHead) and isinstance(module.table, nn.Embedding):
             nn.init.normal_(module.table.weight, std=module.table.embedding_dim**-0.5)
 
 
