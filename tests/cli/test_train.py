@@ -12,11 +12,11 @@ from headwise.blocks.tables import PARTS
 
 
 class Mean(Part):
-    """The mean of what went before."""
+    """The mean of all tokens."""
 
     @property
     def properties(self):
-        return Properties(causal=True, steppable=False)
+        return Properties(causal=False, steppable=False)
 
     def transform(self, stream, ctx):
         return stream.x.mean(1, keepdim=True).expand_as(stream.x)

@@ -24,7 +24,7 @@ def depths(config) -> list[int]:
 def test_the_models_that_are_tried_are_those_with_stacks():
     assert {"gpt2", "bert", "llama", "vit", "perceiver"} <= set(LAYERED)
     others = {"bart", "switch", "synthesizer", "performer", "linear-transformer", "universal-transformer"}
-    assert set(TWO) == {"transformer", "t5", *others}
+    assert set(TWO) == {"transformer", "t5", "t5-narang", "evolved-transformer", *others}
     assert set(PAIRS) - set(TWO) == {"detr", "captioner"}
 
 

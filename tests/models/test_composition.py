@@ -7,6 +7,7 @@ from headwise.config.base import Config
 from headwise.models.assemble import TextFields
 from headwise.models.config import ModelConfig
 from headwise.models.image_fields import ImageFields
+from headwise.models.layers import LayerFields
 
 CONFIGS = sorted({entry.config for entry in CATALOG.values()}, key=lambda config: config.__name__)
 
@@ -26,6 +27,6 @@ def test_no_model_inherits_from_another(config):
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.__name__)
 def test_a_model_of_images_has_no_settings_of_texts(config):
-    texts = set(TextFields.model_fields) - set(TextFields.__bases__[0].model_fields) - {"pool", "embedding_width"}
+    texts = set(TextFields.model_fields) - set(LayerFields.model_fields) - {"pool", "embedding_width"}
     if issubclass(config, ImageFields):
         assert not texts & set(config.model_fields)

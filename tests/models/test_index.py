@@ -72,7 +72,7 @@ def test_homes_are_named_like_their_entries() -> None:
 
 def test_every_kind_of_part_is_where_its_table_says() -> None:
     found = [table for table in vars(tables).values() if isinstance(table, tables.Table)]
-    assert len(found) == 7
+    assert len(found) == 9
     for table in found:
         for kind in table.homes:
             assert table[kind].model_fields["kind"].default == kind

@@ -55,6 +55,8 @@ def write_rows(folder: Path, format: str) -> Path:
     rows = [{**row, "words": row["words"].split(), "tags": row["tags"].split()} for row in ROWS]
     if format == "jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif format == "json":
+        path.write_text(json.dumps(rows))
     elif format == "parquet":
         pq.write_table(pa.Table.from_pylist(rows), path)
     else:
