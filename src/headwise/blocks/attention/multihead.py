@@ -47,6 +47,7 @@ class QKVProjection(nn.Module, HasDecodeStep):
 
     is_cross: ClassVar[bool] = False  # whether keys and values come from a memory
     joins: ClassVar[bool] = True  # whether rows of different lengths may share its keys and values
+    groups_queries: ClassVar[bool] = False  # whether its decode step turns query heads into queries of a shared head
     memory_length: int = 0  # tokens of earlier segments whose keys and values it adds
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -363,7 +364,9 @@ class Attention(Part):
     def build_decode_step(self, ctx: Context) -> Step:
         """The decode step where the newest token attends to all real keys, with `kernel = "auto"`."""
         sees_all = all(mod.hooks <= {"edit_qk", "mask"} and not mod.masks_past for mod in self.all_score_mods)
-        if self.kernel is not auto or not sees_all or not self.score.fused or self.score.by_head:
+        # a score with a factor for each head cannot apply it to grouped queries
+        regrouped = self.qkv.groups_queries and type(self.score).project_query is not Score.project_query
+        if self.kernel is not auto or not sees_all or not self.score.fused or self.score.by_head or regrouped:
             return super().build_decode_step(ctx)
         project_query, out, scale = self.score.project_query, to_function(self.out), self.scale
         project_qkv = self.qkv.build_decode_step(ctx, self.all_score_mods, self.score)

@@ -24,6 +24,8 @@ class GroupedQueryProjection(SelfProjection):
     """The QKV projection of grouped-query attention (Ainslie et al. 2023): query heads share key-value heads, so that
     the KV cache is smaller; with one key-value head for all of them, multi-query attention (Shazeer 2019)."""
 
+    groups_queries = True
+
     def __init__(self, width: int, heads: int, head_width: int, bias: bool = True, key_value_heads: int = 1):
         if heads % key_value_heads:
             raise UserError(
