@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 # Candidate offsets of a label from its point, in typographic points: near before far, right before left.
 OFFSETS = [
     (across * reach, up * reach)
-    for reach in (6, 12, 20, 30, 42)
+    for reach in (6, 12, 20, 30, 42, 56, 72, 90, 110, 132)
     for across, up in ((1, 0.5), (1, -0.5), (-1, 0.5), (-1, -0.5), (0, 1.2), (0, -1.2))
 ]
 
 
-def add_label(axes: Axes, text: str, point: tuple[float, float], colour: str) -> Annotation:
+def add_label(axes: Axes, text: str, point: tuple[float, float], colour: str, size: float = 8) -> Annotation:
     """Add a label with a thin line to its point; `place_labels` moves it."""
     arrow = {"arrowstyle": "-", "color": colour, "alpha": 0.4, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
     return axes.annotate(
-        text, point, OFFSETS[0], textcoords="offset points", fontsize=8, color=colour, arrowprops=arrow
+        text, point, OFFSETS[0], textcoords="offset points", fontsize=size, color=colour, arrowprops=arrow
     )
 
 
