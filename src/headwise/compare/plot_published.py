@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import sqrt
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.text import Annotation
 
+MARGIN = 0.1  # of the range, on each side
+
+Transform = Callable[[np.ndarray], np.ndarray]
+
 
 def plot_published(comparison: Comparison, out: Path | str) -> Path:
     """A panel for each score of the table's analysis; the ending of `out` decides the format: .png or .svg."""
@@ -29,7 +33,8 @@ def plot_published(comparison: Comparison, out: Path | str) -> Path:
     shown = [analysis for analysis in analyse(comparison) if _has_points(comparison, analysis.score)]
     if not shown:
         raise UserError(f"{out}: nothing is drawn, as no arm has a score and a published figure")
-    with open_figure(out, 11, 0.5 + 9 * len(shown)) as page:
+    height = min(4.5 + 0.1 * len(comparison.arms), 9)  # labels need room
+    with open_figure(out, 11, 0.5 + height * len(shown)) as page:
         page.suptitle(comparison.title)
         panels = [
             _draw_panel(page.add_subplot(len(shown), 1, number), comparison, analysis)
@@ -58,8 +63,13 @@ def _draw_panel(axes: Axes, comparison: Comparison, analysis: Analysis) -> tuple
         axes.errorbar(*point, xerr=figure.error or 0.0, yerr=error, color=INTERVAL, alpha=0.4, linewidth=1)
         axes.plot(*point, "o", color=colour, markersize=5)
         labels.append(add_label(axes, arm, point, colour, size=7))
-    _stretch(axes, "x", [figure.value for figure in figures.values()])
-    _stretch(axes, "y", list(means.values()))
+    for values_shown, set_scale, set_limits in (
+        ([figure.value for figure in figures.values()], axes.set_xscale, axes.set_xlim),
+        (list(means.values()), axes.set_yscale, axes.set_ylim),
+    ):
+        if scale := find_scale(values_shown):
+            set_scale("function", functions=scale.functions)
+            set_limits(scale.limits)
     title = f"{score}: Spearman {format_correlation(analysis.correlation)}" if analysis.correlation else score
     axes.set(xlabel=f"published {score}", ylabel=f"our {score}", title=title)
     axes.grid(alpha=0.3)
@@ -67,13 +77,20 @@ def _draw_panel(axes: Axes, comparison: Comparison, analysis: Analysis) -> tuple
     return axes, labels
 
 
-def _stretch(axes: Axes, direction: str, values: Sequence[float]) -> None:
-    """Scale an axis so that crowded values are apart: asinh of the distance from the median, in units of the spread of
-    the middle half. Ticks have the true values."""
+class Scale(NamedTuple):
+    """A nonlinear axis: a function with its inverse, and limits."""
+
+    functions: tuple[Transform, Transform]
+    limits: tuple[float, float]
+
+
+def find_scale(values: Sequence[float]) -> Scale | None:
+    """A scale on which crowded values are apart: asinh of the distance from the median, in units of half the
+    interquartile range. None if the middle half of the values are equal."""
     low, centre, high = np.percentile(values, [25, 50, 75])
-    unit = float(high - low) / 2
+    unit = (high - low) / 2
     if not unit:
-        return
+        return None
 
     def compress(numbers: np.ndarray) -> np.ndarray:
         return np.arcsinh((numbers - centre) / unit)
@@ -81,8 +98,6 @@ def _stretch(axes: Axes, direction: str, values: Sequence[float]) -> None:
     def expand(numbers: np.ndarray) -> np.ndarray:
         return np.sinh(numbers) * unit + centre
 
-    span = np.ptp(compress(np.array(values)))
-    ends = compress(np.array([min(values), max(values)])) + np.array([-0.12, 0.12]) * span
-    settings = {f"{direction}lim": tuple(expand(ends)), f"{direction}scale": ("function", (compress, expand))}
-    getattr(axes, f"set_{direction}scale")("function", functions=settings[f"{direction}scale"][1])
-    getattr(axes, f"set_{direction}lim")(settings[f"{direction}lim"])
+    ends = compress(np.array([min(values), max(values)]))
+    first, last = expand(ends + MARGIN * np.ptp(ends) * np.array([-1, 1]))
+    return Scale((compress, expand), (float(first), float(last)))
