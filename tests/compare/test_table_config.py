@@ -32,6 +32,13 @@ MISTAKES = [
     ("steps = 20", "stesp = 20", "small.toml: budget.stesp: unknown key; did you mean steps?"),
     ('"model.dropout"', '"model.droput"', "small: arm 'post norm': model.droput: unknown key; did you mean dropout"),
     ('name = "pre"', 'name = "post  norm"', "arm.1.name: two arms are called 'post-norm'"),
+    ("seeds =", 'quick = ["per"]\nseeds =', "small.toml: quick: no arm is called 'per'; did you mean pre"),
+    (
+        "[budget]",
+        '[analysis]\nbaseline = "per"\n[budget]',
+        "analysis.baseline: no arm is called 'per'; did you mean pre",
+    ),
+    ("[budget]", '[analysis]\npublished = ["SRE"]\n[budget]', "no arm has a published 'SRE'; did you mean SER"),
     ('source = "B', 'soruce = "B', "published.0.soruce: unknown key; did you mean source"),
 ]
 

@@ -191,16 +191,18 @@ def rank_correlation(ours: np.ndarray, published: np.ndarray) -> float | None:
 def bootstrap_correlation(
     groups: Sequence[Sequence[float]], published: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float | None, float | None]:
-    """The 95 % percentile interval of Spearman's ρ over arms and, within each drawn arm, over its seeds."""
+    """The 95 % percentile interval of Spearman's ρ over arms and, within each arm, over its seeds."""
     random = np.random.default_rng(seed)
     counts = np.array([len(group) for group in groups])
     values = np.zeros((len(groups), counts.max()))  # (arms A, seeds S), filled up with zeros
     for row, group in zip(values, groups, strict=True):
         row[: len(group)] = group
-    arms = random.integers(len(groups), size=(resamples, len(groups)))  # (R, A)
-    seeds = random.integers(counts[arms][..., None], size=(*arms.shape, counts.max()))  # (R, A, S)
-    is_drawn = np.arange(counts.max()) < counts[arms][..., None]  # as many as the arm has
-    means = (values[arms[..., None], seeds] * is_drawn).sum(-1) / counts[arms]  # (R, A)
+    # an arm that is drawn twice has the same mean twice: another would be a difference where published ones are tied
+    seeds = random.integers(counts[:, None], size=(resamples, *values.shape))  # (R, A, S)
+    is_drawn = np.arange(counts.max()) < counts[:, None]  # (A, S): as many as the arm has
+    means = (values[np.arange(len(groups))[:, None], seeds] * is_drawn).sum(-1) / counts  # (R, A)
+    arms = random.integers(len(groups), size=means.shape)  # (R, A)
+    means = np.take_along_axis(means, arms, 1)
     correlations = map(rank_correlation, means, published[arms])
     drawn_correlations = [correlation for correlation in correlations if correlation is not None]
     if len(drawn_correlations) < resamples / 2:
