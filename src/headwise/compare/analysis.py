@@ -222,7 +222,7 @@ def estimate_reliability(arms: Sequence[Seeds]) -> float | None:
             if first > second:  # each pair of halves once
                 continue
             both = [values for values in arms if values.keys() >= {*first, *second}]
-            means = (np.array([fmean(values[seed] for seed in seeds) for values in both]) for seeds in (first, second))
+            means = (np.array([fmean(values[seed] for seed in part) for values in both]) for part in (first, second))
             if len(both) >= FEWEST and (correlation := rank_correlation(*means)) is not None:
                 correlations.append(correlation)
     if not correlations:
