@@ -25,10 +25,10 @@ from headwise.compare.analysis import (
     find_p_value,
     rank_correlation,
 )
-from headwise.compare.config import AnalysisConfig, Published
+from headwise.compare.config import AnalysisConfig, ComparisonConfig, Published
 from headwise.compare.estimate import student_p_value
 from headwise.compare.plot_published import find_scale, plot_published
-from headwise.compare.suites import draw_suite
+from headwise.compare.suites import build_notes, draw_suite
 from headwise.compare.values import Arm, Comparison, Outcome
 from headwise.errors import UserError
 from headwise.evaluate.score import Score
@@ -48,7 +48,7 @@ def build_comparison(values, published, std=None, **settings):
             scores={"loss": published[number]}, std={"loss": std[number]} if std else {}, runs=4 if std else 1
         )
         arms[name] = Arm(name, outcomes, published=figure)
-    analysis = AnalysisConfig(published=("loss",), **settings)
+    analysis = AnalysisConfig(published=("loss",), lower=True, **settings)
     return Comparison("made up", arms, score="loss", lower=True, analysis=analysis)
 
 
@@ -207,6 +207,32 @@ def test_the_notes_have_correlations_noise_pairs_and_the_verdict():
     most = {name: values for name, values in VALUES.items() if name != "worst"}
     (*_, verdict) = describe_analysis(build_comparison(most, [2.0, 1.6, 1.8, 2.4], claim="few things help"))
     assert verdict.startswith('"few things help" does not hold for loss: 2 of 3 arms beat base')
+
+
+def test_the_direction_is_that_of_the_table_whatever_the_ranking_score():
+    """The studio ranks by other scores, whose direction is not known."""
+    config = ComparisonConfig(
+        lower=True,
+        arm=[{"name": "a", "published": {"loss": 1.0}}],
+        analysis={"published": ["loss", "BLEU"]},
+        experiment={},
+    )
+    assert config.analysis.is_lower_better("loss") is True and config.analysis.is_lower_better("BLEU") is False
+    comparison = build_comparison(VALUES, [2.0, 1.6, 1.8, 2.4, 2.9]).rank_by("loss")
+    (analysis,) = analyse(comparison)
+    assert comparison.lower is None and analysis.improvement.better == ("good", "fair")
+
+
+def test_a_selection_without_the_baseline_has_no_verdict():
+    others = {name: values for name, values in VALUES.items() if name != "base"}
+    *_, last = describe_analysis(build_comparison(others, [1.6, 1.8, 2.4, 2.9], baseline="base"))
+    assert last == 'no verdict on "most arms do not beat the baseline": it needs the loss of base and of another arm'
+
+
+def test_a_suite_has_the_analysis_of_each_table():
+    comparison = build_comparison(VALUES, [2.0, 1.6, 1.8, 2.4, 2.9])
+    notes = build_notes({"one": comparison, "two": comparison})
+    assert sum(note.startswith(("one: Spearman", "two: Spearman")) for note in notes) == 2
 
 
 def test_one_seed_has_a_correlation_and_no_verdict():

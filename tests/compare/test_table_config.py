@@ -52,6 +52,16 @@ def test_a_mistake_is_named(table, tmp_path, right, wrong, sentence):
     assert sentence in str(caught.value)
 
 
+def test_an_analysis_needs_to_know_which_direction_is_better(table, tmp_path):
+    path = tmp_path / "small.toml"
+    text = table.read_text().replace("SER = 20.6", "other = 20.6")
+    path.write_text(text.replace("[budget]", '[analysis]\npublished = ["other"]\n[budget]'))
+    with pytest.raises(UserError, match="nothing says whether a lower 'other' is better; set lower"):
+        ComparisonConfig.read(path)
+    path.write_text("lower = false\n" + path.read_text())
+    assert ComparisonConfig.read(path).analysis.lower is False
+
+
 def test_an_unknown_arm_or_table_names_the_near_ones(config):
     with pytest.raises(UserError, match="no arm is called 'per'; did you mean pre"):
         config.select(["per"])

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from headwise.compare.config import LOWER_IS_BETTER
 from headwise.compare.estimate import LEVEL, student_p_value
 from headwise.compare.values import Comparison
 from headwise.evaluate.agreement import rank_values
@@ -118,7 +117,7 @@ def analyse(comparison: Comparison) -> list[Analysis]:
 
 def analyse_score(comparison: Comparison, score: str) -> Analysis:
     """Compare one score of all arms with its published figures."""
-    settings, lower = comparison.analysis, bool(LOWER_IS_BETTER.get(score, comparison.lower))
+    settings, lower = comparison.analysis, bool(comparison.analysis.is_lower_better(score))
     values = collect_values(comparison, score)
     figures = collect_figures(comparison, score, values)
     ordered = sorted(figures, key=lambda arm: figures[arm].value, reverse=lower)  # the worst first
@@ -132,8 +131,13 @@ def analyse_score(comparison: Comparison, score: str) -> Analysis:
         correlation_without_worst=correlate(values, others) if excluded else None,
         pairs=count_pairs(values, figures, noise) if noise else None,
         noise=noise,
-        improvement=find_improvements(values, settings.baseline or next(iter(values), ""), lower, noise),
+        improvement=find_improvements(values, find_baseline(comparison), lower, noise),
     )
+
+
+def find_baseline(comparison: Comparison) -> str:
+    """The arm that others are tested against."""
+    return comparison.analysis.baseline or next(iter(comparison.arms), "")
 
 
 def collect_values(comparison: Comparison, score: str) -> dict[str, Seeds]:
@@ -318,7 +322,8 @@ def correct_holm(p_values: Mapping[str, float]) -> dict[str, float]:
 
 def describe_analysis(comparison: Comparison) -> list[str]:
     """The analysis as sentences, for the notes below the table."""
-    return [line for analysis in analyse(comparison) for line in _describe(analysis, comparison.analysis.claim)]
+    baseline, claim = find_baseline(comparison), comparison.analysis.claim
+    return [line for analysis in analyse(comparison) for line in _describe(analysis, baseline, claim)]
 
 
 def format_correlation(correlation: Correlation) -> str:
@@ -330,7 +335,7 @@ def format_correlation(correlation: Correlation) -> str:
     return f"{correlation.value:.2f}{interval}"
 
 
-def _describe(analysis: Analysis, claim: str) -> list[str]:
+def _describe(analysis: Analysis, baseline: str, claim: str) -> list[str]:
     score, noise = analysis.score, analysis.noise
     lines = [
         _describe_correlation(analysis.correlation, f"the published {score}"),
@@ -351,6 +356,8 @@ def _describe(analysis: Analysis, claim: str) -> list[str]:
         )
     if analysis.improvement:
         lines.append(_describe_improvement(analysis.improvement, score, claim))
+    else:
+        lines.append(f'no verdict on "{claim}": it needs the {score} of {baseline} and of another arm')
     return [line for line in lines if line]
 
 

@@ -13,7 +13,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from headwise.config.base import Config, FolderName, NonNegativeFloat, NonNegativeInt, Problems, merge, validate
 from headwise.errors import UserError, nearest
@@ -69,8 +69,13 @@ class AnalysisConfig(Config):
 
     published: tuple[str, ...] = ()  # scores whose published figures are compared with ours; empty: no analysis
     baseline: str = ""  # the arm that others are tested against; empty: the first
+    lower: bool | None = None  # whether lower is better; known for the usual scores, else as the table's `lower`
     without_worst: NonNegativeInt = 0  # correlate also without so many arms, those with the worst published figures
     claim: str = "most arms do not beat the baseline"  # in the words in which the verdict quotes it
+
+    def is_lower_better(self, score: str) -> bool | None:
+        """None: not known."""
+        return LOWER_IS_BETTER.get(score, self.lower)
 
 
 class ArmConfig(Config):
@@ -119,6 +124,12 @@ class ComparisonConfig(Config):
                 raise Problems([((str(number), "name"), f"two arms are called '{slug}'; choose another name")])
         return arms
 
+    @field_validator("analysis")
+    @classmethod
+    def _fill_direction(cls, analysis: AnalysisConfig, info: ValidationInfo) -> AnalysisConfig:
+        """`lower` of the analysis is that of the table, also where results are ranked by another score."""
+        return analysis if analysis.lower is not None else analysis.replace(lower=info.data.get("lower"))
+
     @classmethod
     def read(cls, file: str | Path, changes: Iterable[str] = ()) -> ComparisonConfig:
         """A file or a shipped table's name, with `a.b=c` changes of every arm's experiment."""
@@ -146,8 +157,10 @@ class ComparisonConfig(Config):
                 raise UserError(
                     f"{place}: analysis.published: no arm has a published '{score}'; {nearest(score, scores)}"
                 )
-            if LOWER_IS_BETTER.get(score, self.lower) is None:
-                raise UserError(f"{place}: analysis.published: is a lower '{score}' better? set lower")
+            if self.analysis.is_lower_better(score) is None:
+                raise UserError(
+                    f"{place}: analysis.published: nothing says whether a lower '{score}' is better; set lower"
+                )
 
     def build_experiment(self, arm: ArmConfig, seed: int, folder: Path = Path()) -> Experiment:
         """The experiment of one cell. `arm:NAME` in its settings is replaced by the run of another arm with the same

@@ -53,8 +53,8 @@ def _move_label(label: Annotation, place: tuple[float, float]) -> BboxBase:
     across, up = place
     label.xyann = place
     label.set(ha="left" if across > 0 else "right" if across < 0 else "center", va="bottom" if up > 0 else "top")
-    canvas: Any = label.get_figure(root=True).canvas
-    label.update_positions(canvas.get_renderer())
+    figure: Any = label.get_figure(root=True)
+    label.update_positions(figure.canvas.get_renderer())
     return Text.get_window_extent(label)  # without the line
 
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from headwise.compare.analysis import Analysis, analyse, collect_figures, collect_values, format_correlation
+from headwise.compare.analysis import (
+    Analysis,
+    analyse,
+    collect_figures,
+    collect_values,
+    find_baseline,
+    format_correlation,
+)
 from headwise.compare.labels import add_label, place_labels
 from headwise.compare.plot import DOT, INTERVAL, TICK
 from headwise.compare.values import Comparison
@@ -55,7 +62,7 @@ def _draw_panel(axes: Axes, comparison: Comparison, analysis: Analysis) -> tuple
     score, noise, labels = analysis.score, analysis.noise, []
     values = collect_values(comparison, score)
     figures = collect_figures(comparison, score, values)
-    baseline = comparison.analysis.baseline or next(iter(values))
+    baseline = find_baseline(comparison)
     means = {arm: fmean(values[arm].values()) for arm in figures}
     for arm, figure in figures.items():
         point, colour = (figure.value, means[arm]), TICK if arm == baseline else DOT

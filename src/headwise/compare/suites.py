@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from headwise.compare import render
+from headwise.compare.analysis import describe_analysis
 from headwise.compare.cell import build_cells
 from headwise.compare.config import Suite
 from headwise.compare.estimate import estimate_score
@@ -97,6 +98,7 @@ def build_notes(comparisons: Comparisons) -> list[str]:
         "* best of its column; ± 95 %: Student's t over seeds, bootstrap over the test items where there is one seed",
     ]
     notes += [f"{name}: {each.title}" for name, each in comparisons.items()]
+    notes += [f"{name}: {line}" for name, each in comparisons.items() for line in describe_analysis(each)]
     notes += [f"{name}: {failure}" for name, each in comparisons.items() for failure in render.list_failures(each)]
     notes += [
         f"{name}: {each.name} {render.format_published(each, comparison.score)}"
