@@ -182,7 +182,7 @@ def correlate(values: Mapping[str, Seeds], figures: Mapping[str, Figure]) -> Cor
 
 
 def rank_correlation(ours: np.ndarray, published: np.ndarray) -> float | None:
-    """Spearman's ρ, ties with their mean rank; None if one side is constant.
+    """Spearman rank correlation, ties with their mean rank; None if one side is constant.
 
     >>> round(rank_correlation(np.array([1.0, 2.0, 30.0, 3.0]), np.array([1.0, 2.0, 3.0, 4.0])), 6)
     0.8
@@ -308,7 +308,7 @@ def find_p_value(values: Mapping[str, Seeds], arm: str, other: str, noise: Noise
 
 
 def correct_holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """p-values corrected for their number m: the k-th smallest times m - k + 1, never less than those before it.
+    """Holm correction of p-values for their number m: the k-th smallest times m - k + 1, at least the one before it.
 
     >>> correct_holm({"a": 0.03, "b": 0.01, "c": 0.4})
     {'a': 0.06, 'b': 0.03, 'c': 0.4}
