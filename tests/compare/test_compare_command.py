@@ -26,12 +26,15 @@ def test_json_holds_outcomes_estimates_and_differences(shown):
     post, pre = data["arms"]
     assert (post["name"], post["published"]["scores"], post["differences"]) == ("post norm", {"SER": 20.6}, {})
     outcome = pre["seeds"]["1"]
-    figures = {"scores", "parameters", "flops_per_token", "tokens_per_second", "unit", "minutes", "run", "items"}
+    figures = {"scores", "parameters", "flops_per_token", "tokens_per_second", "unit", "minutes", "run", "items"} | {
+        "steps"
+    }
     assert figures == set(outcome) and outcome["unit"] == "token"
     assert pre["estimates"]["SER"]["mean"] == outcome["scores"]["SER"]["value"]
     assert pre["differences"]["perplexity"].keys() == {"mean", "low", "high", "count", "over"}
     assert sum(arm["best"] for arm in data["arms"]) == 1
-    assert data["published"] == [{"name": "n-gram", "source": "B 2008", "scores": {"SER": 24.4}}]
+    figure = {"name": "n-gram", "source": "B 2008", "scores": {"SER": 24.4}, "std": {}, "runs": 1}
+    assert data["published"] == [figure] and data["analysis"] == {}
 
 
 def test_text_and_markdown_hold_the_same_cells(shown):
@@ -47,6 +50,23 @@ def test_dry_run_says_what_would_be_done(shown, runs):
     assert out == "post-norm-1  21 steps  to train\npre-1        21 steps  to train\n2 runs, 2 of them to do\n"
     assert shown("--dry-run").endswith("pre-1        20 steps  done\n2 runs, 0 of them to do\n")
     assert sorted(runs.rglob("*")) == before
+
+
+def test_quick_trains_the_listed_arms_with_the_first_seed(result, table, runs, tmp_path, capsys):
+    quick = tmp_path / "small.toml"
+    quick.write_text('quick = ["pre"]\n' + table.read_text())
+    options = ["--runs", str(runs), "--dry-run"]
+    main(["compare", str(quick), "--quick", *options])
+    assert capsys.readouterr().out == "pre-1  20 steps  done\n1 runs, 0 of them to do\n"
+    main(["compare", str(quick), "--quick", "--seeds", "4", "5", *options])
+    assert "pre-4  20 steps  to train\npre-5" in capsys.readouterr().out
+    for arguments, sentence in (
+        ([str(table), "--quick"], "small: the table has no quick selection; choose arms by --arm, or set quick in it"),
+        ([str(quick), "--quick", "--arm", "pre"], "--quick and --arm both select arms; give one of them"),
+    ):
+        with pytest.raises(SystemExit) as left:
+            main(["compare", *arguments, *options])
+        assert left.value.code == 2 and sentence in capsys.readouterr().err
 
 
 def test_the_plot_names_arms_and_published_figures(result, tmp_path):

@@ -32,7 +32,16 @@ def test_every_row_that_can_be_built_is_an_arm() -> None:
 
 def test_published_losses_stand_beside_the_arms() -> None:
     arms = {arm["name"]: arm for arm in tomllib.loads(FILE.read_text("utf-8"))["arm"]}
-    assert arms["SwiGLU"]["published"] == {"early loss": 2.127, "final loss": 1.789}
+    figures = {"early loss": 2.127, "final loss": 1.789, "runs": 5, "std": {"early loss": 0.003}}
+    assert arms["SwiGLU"]["published"] == figures
+
+
+def test_the_quick_rows_cover_the_range_of_published_losses() -> None:
+    table = ComparisonConfig.read("narang")
+    quick = table.select_quick()
+    assert len(list(build_cells(quick, Path("runs")))) == 10 and quick.seeds == (1,)
+    losses, few = (sorted(arm.published.scores["early loss"] for arm in each.arm) for each in (table, quick))
+    assert few[0] == losses[0] and few[-1] > losses[-5] and table.analysis.baseline in table.quick
 
 
 def test_a_comparison_of_curves_has_their_scores(tmp_path: Path) -> None:

@@ -32,6 +32,13 @@ MISTAKES = [
     ("steps = 20", "stesp = 20", "small.toml: budget.stesp: unknown key; did you mean steps?"),
     ('"model.dropout"', '"model.droput"', "small: arm 'post norm': model.droput: unknown key; did you mean dropout"),
     ('name = "pre"', 'name = "post  norm"', "arm.1.name: two arms are called 'post-norm'"),
+    ("seeds =", 'quick = ["per"]\nseeds =', "small.toml: quick: no arm is called 'per'; did you mean pre"),
+    (
+        "[budget]",
+        '[analysis]\nbaseline = "per"\n[budget]',
+        "analysis.baseline: no arm is called 'per'; did you mean pre",
+    ),
+    ("[budget]", '[analysis]\npublished = ["SRE"]\n[budget]', "no arm has a published 'SRE'; did you mean SER"),
     ('source = "B', 'soruce = "B', "published.0.soruce: unknown key; did you mean source"),
 ]
 
@@ -43,6 +50,16 @@ def test_a_mistake_is_named(table, tmp_path, right, wrong, sentence):
     with pytest.raises(UserError) as caught:
         (config := ComparisonConfig.read(path)).build_experiment(config.arm[0], 1)
     assert sentence in str(caught.value)
+
+
+def test_an_analysis_needs_to_know_which_direction_is_better(table, tmp_path):
+    path = tmp_path / "small.toml"
+    text = table.read_text().replace("SER = 20.6", "other = 20.6")
+    path.write_text(text.replace("[budget]", '[analysis]\npublished = ["other"]\n[budget]'))
+    with pytest.raises(UserError, match="nothing says whether a lower 'other' is better; set lower"):
+        ComparisonConfig.read(path)
+    path.write_text("lower = false\n" + path.read_text())
+    assert ComparisonConfig.read(path).analysis.lower is False
 
 
 def test_an_unknown_arm_or_table_names_the_near_ones(config):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from headwise.cli.common import Changes, log_to_stderr, say
+from headwise.errors import UserError
 
 if TYPE_CHECKING:
     from headwise.compare.config import Suite
@@ -21,10 +22,17 @@ def compare(
     seeds: Annotated[
         list[int] | None, Parameter(negative="", consume_multiple=True, help="Seeds, instead of the table's.")
     ] = None,
+    quick: Annotated[
+        bool, Parameter(negative="", help="Train only the arms that the table lists as quick, with its first seed.")
+    ] = False,
     set_: Changes = None,
     format_: Annotated[Literal["text", "markdown", "json"], Parameter(name="--format", help="Output format.")] = "text",
     plot: Annotated[
-        Path | None, Parameter(help="Draw a dot plot to this .png or .svg; for several tables, quality over cost.")
+        Path | None,
+        Parameter(
+            help="Draw a dot plot to this .png or .svg; for several tables, quality over cost; for a table with an "
+            "analysis, ours over published scores."
+        ),
     ] = None,
     runs: Annotated[Path, Parameter(help="The folder for the runs of all tables.")] = Path("runs/compare"),
     dry_run: Annotated[bool, Parameter(negative="", help="List the runs and whether they are done.")] = False,
@@ -40,6 +48,7 @@ def compare(
         headwise compare my_table.toml --jobs 2 --plot scores.svg
         headwise compare my_table.toml --arm pre --arm post --seeds 1 2 --format markdown
         headwise compare efficient --plot efficient.svg
+        headwise compare narang --quick --jobs 2 --plot narang.svg
 
     Parameters
     ----------
@@ -49,7 +58,10 @@ def compare(
     log_to_stderr()
     from headwise.compare.config import Suite
 
-    suite = Suite.read(table, set_ or ()).select(arm or (), seeds or ())
+    if quick and arm:
+        raise UserError("--quick and --arm both select arms; give one of them")
+    suite = Suite.read(table, set_ or ())
+    suite = suite.select_quick(seeds or ()) if quick else suite.select(arm or (), seeds or ())
     if dry_run:
         _print_states(suite, runs)
         return

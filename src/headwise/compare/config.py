@@ -13,7 +13,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from headwise.config.base import Config, FolderName, NonNegativeFloat, NonNegativeInt, Problems, merge, validate
 from headwise.errors import UserError, nearest
@@ -44,20 +44,38 @@ class Budget(Config):
 
 
 class Published(Config):
-    """Published figures, printed beside ours: `{SER = 20.6, source = "..."}`."""
+    """Published figures, printed beside ours: `{SER = 20.6, source = "..."}`; with their noise, if it is published:
+    `{SER = 20.6, std = {SER = 0.2}, runs = 5}`."""
 
     name: str = ""
     source: str = ""
     scores: dict[str, float] = Field(default_factory=dict)
+    std: dict[str, NonNegativeFloat] = Field(default_factory=dict)  # standard deviation over runs, by score
+    runs: int = Field(1, ge=1)  # of which those scores are means
 
     @model_validator(mode="before")
     @classmethod
     def _scores_are_keys(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
             return data
-        scores = {key: value for key, value in data.items() if isinstance(value, int | float)}
+        figures = {key: value for key, value in data.items() if key not in cls.model_fields}
+        scores = {key: value for key, value in figures.items() if isinstance(value, int | float)}
         rest = {key: value for key, value in data.items() if key not in scores}
         return rest | {"scores": scores} if scores else rest
+
+
+class AnalysisConfig(Config):
+    """What to print about our scores and the published ones, besides the table (headwise.compare.analysis)."""
+
+    published: tuple[str, ...] = ()  # scores whose published figures are compared with ours; empty: no analysis
+    baseline: str = ""  # the arm that others are tested against; empty: the first
+    lower: bool | None = None  # whether lower is better; known for the usual scores, else as the table's `lower`
+    without_worst: NonNegativeInt = 0  # correlate also without so many arms, those with the worst published figures
+    claim: str = "most arms do not beat the baseline"  # in the words in which the verdict quotes it
+
+    def is_lower_better(self, score: str) -> bool | None:
+        """None: not known."""
+        return LOWER_IS_BETTER.get(score, self.lower)
 
 
 class ArmConfig(Config):
@@ -91,6 +109,8 @@ class ComparisonConfig(Config):
     set: dict[str, Any] = Field(default_factory=dict)
     arm: tuple[ArmConfig, ...]
     published: tuple[Published, ...] = ()
+    analysis: AnalysisConfig = AnalysisConfig()
+    quick: tuple[str, ...] = ()  # arms of `--quick`, with the first seed
     changes: dict[str, Any] = Field(default_factory=dict)
 
     @field_validator("arm")
@@ -104,6 +124,12 @@ class ComparisonConfig(Config):
                 raise Problems([((str(number), "name"), f"two arms are called '{slug}'; choose another name")])
         return arms
 
+    @field_validator("analysis")
+    @classmethod
+    def _fill_direction(cls, analysis: AnalysisConfig, info: ValidationInfo) -> AnalysisConfig:
+        """`lower` of the analysis is that of the table, also where results are ranked by another score."""
+        return analysis if analysis.lower is not None else analysis.replace(lower=info.data.get("lower"))
+
     @classmethod
     def read(cls, file: str | Path, changes: Iterable[str] = ()) -> ComparisonConfig:
         """A file or a shipped table's name, with `a.b=c` changes of every arm's experiment."""
@@ -111,7 +137,30 @@ class ComparisonConfig(Config):
         data = read_toml(path)
         if base := data.get("base"):
             data["experiment"] = merge(read_toml(path.parent / str(base)), data.get("experiment", {}))
-        return validate(cls, {"name": path.stem, **data, "changes": parse_changes(changes)}, str(path))
+        table: ComparisonConfig = validate(
+            cls, {"name": path.stem, **data, "changes": parse_changes(changes)}, str(path)
+        )
+        table._check_references(str(path))
+        return table
+
+    def _check_references(self, place: str) -> None:
+        """Refuse unknown arms and scores in `quick` and `analysis`. A selection may lack some of them."""
+        names = [arm.name for arm in self.arm]
+        baseline = (self.analysis.baseline,) if self.analysis.baseline else ()
+        for key, references in (("quick", self.quick), ("analysis.baseline", baseline)):
+            for name in references:
+                if name not in names:
+                    raise UserError(f"{place}: {key}: no arm is called '{name}'; {nearest(name, names)}")
+        scores = dict.fromkeys(score for arm in self.arm for score in arm.published.scores)
+        for score in self.analysis.published:
+            if score not in scores:
+                raise UserError(
+                    f"{place}: analysis.published: no arm has a published '{score}'; {nearest(score, scores)}"
+                )
+            if self.analysis.is_lower_better(score) is None:
+                raise UserError(
+                    f"{place}: analysis.published: nothing says whether a lower '{score}' is better; set lower"
+                )
 
     def build_experiment(self, arm: ArmConfig, seed: int, folder: Path = Path()) -> Experiment:
         """The experiment of one cell. `arm:NAME` in its settings is replaced by the run of another arm with the same
@@ -134,6 +183,12 @@ class ComparisonConfig(Config):
                 raise UserError(f"{self.name}: no arm is called '{name}'; {nearest(name, arms_by_name)}")
         selected = tuple(arm for arm in self.arm if not names or arm.name in names)
         return self.replace(arm=selected, seeds=tuple(seeds) or self.seeds)
+
+    def select_quick(self, seeds: Iterable[int] = ()) -> ComparisonConfig:
+        """A copy with the arms of `quick` and one seed, or with other seeds."""
+        if not self.quick:
+            raise UserError(f"{self.name}: the table has no quick selection; choose arms by --arm, or set quick in it")
+        return self.select(self.quick, tuple(seeds) or self.seeds[:1])
 
 
 class SuiteTable(Config):
@@ -189,6 +244,11 @@ class Suite(Config):
             if not wanted or names[name].intersection(wanted)
         }
         return self.replace(tables=chosen)
+
+    def select_quick(self, seeds: Iterable[int] = ()) -> Suite:
+        """A copy with the quick selection of each table."""
+        seeds = tuple(seeds)
+        return self.replace(tables={name: table.select_quick(seeds) for name, table in self.tables.items()})
 
 
 def nest_keys(changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import atan, cos, hypot, pi, sin, sqrt, tan
+from math import atan, cos, hypot, inf, pi, sin, sqrt, tan
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -72,25 +72,33 @@ def estimate_over_seeds(values: Sequence[float]) -> Estimate | None:
 def student_t(freedom: int, level: float = LEVEL) -> float:
     """The two-sided critical value of Student's t distribution.
 
-    The mass is a finite sum over powers of cos θ, θ = atan(t / √ν): Abramowitz and Stegun (1964), 26.7.3-4.
-
     >>> [round(student_t(freedom), 3) for freedom in (1, 2, 3, 4, 30)]
     [12.706, 4.303, 3.182, 2.776, 2.042]
     """
-
-    def mass(angle: float) -> float:
-        odd = freedom % 2
-        term, total = (cos(angle), 0.0) if odd else (1.0, 0.0)
-        for power in range(odd, freedom - 1, 2):
-            total += term
-            term *= cos(angle) ** 2 * (power + 1) / (power + 2)
-        return 2 / pi * (angle + sin(angle) * total) if odd else sin(angle) * total
-
-    low, high = 0.0, atan(float("inf"))
+    low, high = 0.0, atan(inf)
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if mass(middle) < level else (low, middle)
+        low, high = (middle, high) if _student_mass(middle, freedom) < level else (low, middle)
     return sqrt(freedom) * tan(low)
+
+
+def student_p_value(t: float, freedom: int) -> float:
+    """P(|T| > t), the p-value of a two-sided t test.
+
+    >>> [round(student_p_value(t, 4), 4) for t in (0.0, 2.776, 8.61)]
+    [1.0, 0.05, 0.001]
+    """
+    return max(1 - _student_mass(atan(t / sqrt(freedom)), freedom), 0.0)
+
+
+def _student_mass(angle: float, freedom: int) -> float:
+    """P(|T| < t) for θ = atan(t / √ν), a finite sum over powers of cos θ: Abramowitz and Stegun (1964), 26.7.3-4."""
+    odd = freedom % 2
+    term, total = (cos(angle), 0.0) if odd else (1.0, 0.0)
+    for power in range(odd, freedom - 1, 2):
+        total += term
+        term *= cos(angle) ** 2 * (power + 1) / (power + 2)
+    return 2 / pi * (angle + sin(angle) * total) if odd else sin(angle) * total
 
 
 def _get_arm(comparison: Comparison, name: str) -> Arm:

@@ -22,12 +22,25 @@ HEADER = """\
 #
 #   headwise compare narang --dry-run
 #   headwise compare narang --jobs 2 --plot narang.svg
+#   headwise compare narang --quick --jobs 2
 #   headwise compare narang --arm "Vanilla Transformer" --arm GeGLU --seeds 1
 #
 # Published figures are losses after 65,536 and 524,288 steps of 65,536 tokens of C4. ReZero and Fixup are trained with
 # Adam, the others with Adafactor, as published. This file is written by `python -m headwise.compare.narang`.
 
 """
+# ten rows over the whole range of published losses, none of them slow
+QUICK = (
+    "Vanilla Transformer", "SwiGLU", "GeGLU", "RMS Norm", "Untied embeddings", "Rezero + LayerNorm", "ELU", "SeLU",
+    "Lightweight convolution", "Block sharing",
+)  # fmt: skip
+ANALYSIS = {
+    "published": ["early loss", "final loss"],
+    "baseline": "Vanilla Transformer",
+    "without_worst": 10,
+    "claim": "most modifications do not meaningfully improve performance",
+}
+RUNS = 5  # of which the published early losses are means
 ADAM: dict[str, Any] = {
     "train.optimizer": {"kind": "adam"},
     "train.schedule": {"kind": "inverse_sqrt", "lr": 0.002, "warmup": 64},
@@ -56,9 +69,11 @@ def build_table() -> dict[str, Any]:
         "seeds": [1, 2, 3],
         "score": "final loss",
         "lower": True,
+        "quick": list(QUICK),
         "checkpoint": "last",
         "curve": {"early loss": EARLY, "final loss": 1.0},
         "budget": {"steps": STEPS},
+        "analysis": ANALYSIS,
         "experiment": experiment,
         "arm": [build_arm(row) for row in ROWS],
     }
@@ -68,7 +83,13 @@ def build_arm(row: Row) -> dict[str, Any]:
     """One row as an arm: its changes of the base model, and the published losses."""
     base, settings = SMALL.settings, row.configure(SMALL)
     changes = {f"model.{key}": value for key, value in settings.items() if base.get(key) != value}
-    published = {"early loss": row.figures.early_loss, "final loss": row.figures.final_loss}
+    figures = row.figures
+    published = {
+        "early loss": figures.early_loss,
+        "final loss": figures.final_loss,
+        "runs": RUNS,
+        "std": {"early loss": figures.early_loss_std},
+    }
     arm = {"name": row.name, "set": changes | (ADAM if row.adam else {}), "published": published}
     return {key: value for key, value in arm.items() if value}
 

@@ -6,9 +6,11 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from math import isfinite, isnan
 from statistics import fmean
 from typing import Any
 
+from headwise.compare.analysis import analyse, describe_analysis
 from headwise.compare.config import Published
 from headwise.compare.estimate import Estimate, estimate_difference, estimate_score
 from headwise.compare.values import Arm, Comparison, Outcome
@@ -18,6 +20,7 @@ MEAN_COLUMNS: dict[str, tuple[Callable[[Outcome], float | None], Callable[[float
     "parameters": (lambda outcome: outcome.parameters, lambda number: f"{number:,.0f}"),
     "FLOPs/{unit}": (lambda outcome: outcome.flops_per_token, lambda number: format_si(number)),
     "{unit}s/s": (lambda outcome: outcome.tokens_per_second, lambda number: f"{number:,.0f}"),
+    "steps/s": (lambda outcome: outcome.steps_per_second, lambda number: f"{number:.3g}"),
     "minutes": (lambda outcome: outcome.minutes, lambda number: f"{number:.1f}"),
 }
 
@@ -77,11 +80,12 @@ def build_notes(comparison: Comparison) -> list[str]:
     notes = []
     if winner := best_arm(comparison):
         notes.append(f"* best {comparison.score}: {winner}")
-    over = {each.over for name in comparison.arms if (each := estimate_score(comparison, name, comparison.score))}
+    estimates = (estimate_score(comparison, name, comparison.score) for name in comparison.arms)
+    over = {each.over for each in estimates if each and not isnan(each.margin)}
     kinds = {"seeds": "Student's t over seeds", "items": "bootstrap over the test items where there is one seed"}
     if over:
         notes.append(f"± 95 %: {', '.join(kinds[each] for each in sorted(over, reverse=True))}")
-    return notes + list_failures(comparison)
+    return notes + describe_analysis(comparison) + list_failures(comparison)
 
 
 def list_failures(comparison: Comparison) -> list[str]:
@@ -133,7 +137,8 @@ def print_json(comparison: Comparison) -> None:
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
-    """All values: outcomes by seed, estimates by score, differences to the first arm."""
+    """All values: outcomes by seed, estimates by score, differences to the first arm, the analysis against published
+    figures. Numbers that are not finite are None, as JSON has none."""
     first, winner = next(iter(comparison.arms), ""), best_arm(comparison)
 
     def describe_arm(arm: Arm) -> dict[str, Any]:
@@ -151,16 +156,26 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
             "published": arm.published.model_dump(),
         }
 
-    return {
+    values: dict[str, Any] = {
         "title": comparison.title,
         "score": comparison.score,
         "lower": comparison.lower,
         "arms": [describe_arm(arm) for arm in comparison.arms.values()],
         "published": [each.model_dump() for each in comparison.published],
+        "analysis": {each.score: each.to_json() for each in analyse(comparison)},
     }
+    return {key: _replace_nonfinite(value) for key, value in values.items()}
 
 
 FORMATS: dict[str, Callable[[Comparison], None]] = {"text": print_text, "markdown": print_markdown, "json": print_json}
+
+
+def _replace_nonfinite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _replace_nonfinite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replace_nonfinite(inner) for inner in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def _to_dict(estimate: Estimate | None) -> dict[str, Any] | None:
@@ -178,19 +193,31 @@ def _format_mean(arm: Arm, get: Callable[[Outcome], float | None], show: Callabl
 
 
 def format_estimate(estimate: Estimate | None, signed: bool = False) -> str:
-    """A mean and its margin, rounded to significant digits."""
+    """A mean and its margin, rounded to significant digits; without a margin if one seed has no interval.
+
+    >>> format_estimate(Estimate(2.1837, 2.1797, 2.1877, 3, "seeds"))
+    '2.184 ± 0.004'
+    """
     if not estimate:
         return ""
-    digits = 1 if abs(estimate.mean) >= 10 and estimate.margin >= 0.1 else 2
-    return f"{estimate.mean:{'+' if signed else ''}.{digits}f} ± {estimate.margin:.{digits}f}"
+    margin = estimate.margin
+    digits = 1 if abs(estimate.mean) >= 10 and margin >= 0.1 else 3 if isnan(margin) or margin < 0.01 else 2
+    mean = f"{estimate.mean:{'+' if signed else ''}.{digits}f}"
+    return mean if isnan(margin) else f"{mean} ± {margin:.{digits}f}"
 
 
 def format_published(figure: Published, score: str) -> str:
     """Published figures; the ranking score comes first, without its name.
 
-    >>> format_published(Published.model_validate({"SER": 20.6, "PER": 5.2, "source": "2019"}), "SER")
-    '20.6, PER 5.2 (2019)'
+    >>> figure = {"SER": 20.6, "PER": 5.2, "std": {"PER": 0.1}, "source": "2019"}
+    >>> format_published(Published.model_validate(figure), "SER")
+    '20.6, PER 5.2 ± 0.1 (2019)'
     """
     figures = sorted(figure.scores.items(), key=lambda item: item[0] != score)
-    text = ", ".join(f"{value:g}" if name == score else f"{name} {value:g}" for name, value in figures)
+    text = ", ".join(
+        ("" if name == score else f"{name} ")
+        + f"{value:g}"
+        + (f" ± {figure.std[name]:g}" if name in figure.std else "")
+        for name, value in figures
+    )
     return f"{text} ({figure.source})" if figure.source and text else text

@@ -54,7 +54,7 @@ def compare(
         outcomes = {cell.seed: outcome for cell in arm_cells if (outcome := cell.load_outcome())}
         failed = {cell.seed: failures[cell.name] for cell in arm_cells if cell.name in failures}
         arms[arm.name] = Arm(arm.name, outcomes, failed, arm.published)
-    comparison = Comparison(config.title or config.name, arms, config.published)
+    comparison = Comparison(config.title or config.name, arms, config.published, analysis=config.analysis)
     return comparison.rank_by(config.score, config.lower)
 
 

@@ -13,11 +13,13 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from headwise.compare import render
+from headwise.compare.analysis import describe_analysis
 from headwise.compare.cell import build_cells
 from headwise.compare.config import Suite
 from headwise.compare.estimate import estimate_score
 from headwise.compare.labels import add_label, place_labels
 from headwise.compare.plot import DOT, INTERVAL, TICK, plot_comparison
+from headwise.compare.plot_published import plot_published
 from headwise.compare.run import RUNS, compare
 from headwise.compare.values import Comparison
 from headwise.errors import UserError
@@ -96,6 +98,7 @@ def build_notes(comparisons: Comparisons) -> list[str]:
         "* best of its column; ± 95 %: Student's t over seeds, bootstrap over the test items where there is one seed",
     ]
     notes += [f"{name}: {each.title}" for name, each in comparisons.items()]
+    notes += [f"{name}: {line}" for name, each in comparisons.items() for line in describe_analysis(each)]
     notes += [f"{name}: {failure}" for name, each in comparisons.items() for failure in render.list_failures(each)]
     notes += [
         f"{name}: {each.name} {render.format_published(each, comparison.score)}"
@@ -106,10 +109,11 @@ def build_notes(comparisons: Comparisons) -> list[str]:
 
 
 def draw_suite(title: str, comparisons: Comparisons, out: Path | str) -> Path:
-    """One comparison as a dot plot, several as quality against cost; the ending of `out` decides the format."""
+    """One comparison as a dot plot, or with an analysis as ours against published scores; several as quality against
+    cost. The ending of `out` decides the format."""
     if len(comparisons) == 1:
         (only,) = comparisons.values()
-        return plot_comparison(only, out)
+        return plot_published(only, out) if only.analysis.published else plot_comparison(only, out)
     out = Path(out)
     check_ending(out, ".svg", ".png")
     shown = {name: each for name, each in comparisons.items() if any(relative_cost(each, arm) for arm in each.arms)}

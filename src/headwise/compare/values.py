@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headwise.compare.config import LOWER_IS_BETTER, Published
+from headwise.compare.config import LOWER_IS_BETTER, AnalysisConfig, Published
 from headwise.errors import UserError, nearest
 from headwise.evaluate.score import Score
 from headwise.utils.files import read_json, write
@@ -27,6 +27,11 @@ class Outcome:
     run: Path
     items: Path  # JSON: sources, outputs and references of the test items, as columns
     unit: str = "token"  # of FLOPs and speed: token or image
+    steps: int | None = None  # of training
+
+    @property
+    def steps_per_second(self) -> float | None:
+        return self.steps / (60 * self.minutes) if self.steps and self.minutes else None
 
     def save(self, file: Path, key: str) -> None:
         write(file, json.dumps({"key": key, **self.to_json()}, indent=1))
@@ -70,6 +75,7 @@ class Comparison:
     published: tuple[Published, ...] = ()
     score: str = ""  # the one to rank by; empty: nothing has been scored
     lower: bool | None = None  # whether lower is better; None: not known
+    analysis: AnalysisConfig = field(default_factory=AnalysisConfig)
 
     @property
     def outcomes(self) -> list[Outcome]:
@@ -96,6 +102,4 @@ class Comparison:
         if score and known and score not in known:
             raise UserError(f"score: no arm reports '{score}'; {nearest(score, known)}")
         score = score or next(iter(known), "")
-        return Comparison(
-            self.title, self.arms, self.published, score, LOWER_IS_BETTER.get(score) if lower is None else lower
-        )
+        return replace(self, score=score, lower=LOWER_IS_BETTER.get(score) if lower is None else lower)

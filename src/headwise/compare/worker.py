@@ -98,6 +98,7 @@ def run_cell(cell: Cell, send: Send) -> None:
         run=run.path,
         items=items,
         unit="image" if trained.task.image else "token",
+        steps=result.step,
     )
     outcome.save(run.path / OUTCOME, cell.key)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headwise.compare.cell import OUTCOME
-from headwise.compare.config import SHIPPED, ComparisonConfig, Published, Suite
+from headwise.compare.config import SHIPPED, AnalysisConfig, ComparisonConfig, Published, Suite
 from headwise.compare.estimate import Estimate, estimate_score
 from headwise.compare.render import build_notes, build_rows
 from headwise.compare.values import Arm, Comparison, Outcome
@@ -67,7 +67,9 @@ def read_comparison(folder: Path, score: str = "") -> Comparison:
         if outcomes
     }
     title = (config.title or config.name) if config else folder.name
-    comparison = Comparison(title, arms, config.published if config else ())
+    comparison = Comparison(
+        title, arms, config.published if config else (), analysis=config.analysis if config else AnalysisConfig()
+    )
     score_name = config.score if config and config.score in comparison.scores else ""
     return comparison.rank_by(score or score_name, config.lower if config and not score else None)
 
