@@ -21,8 +21,8 @@ from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Words
 
-KINDS = ("sutskever", "cho", "bahdanau", "luong")
-LOOKING = ("bahdanau", "luong")
+KINDS = ("sutskever", "cho", "bahdanau", "luong", "gnmt")
+LOOKING = ("bahdanau", "luong", "gnmt")
 SOURCE = torch.tensor([[5, 9, 7, 2, 0, 0], [4, 8, 8, 6, 10, 2]])
 TARGET = torch.tensor([[1, 6, 7], [1, 4, 11]])
 
@@ -44,6 +44,9 @@ def test_parameter_counts_of_the_published_sizes() -> None:
         "bahdanau": 2 * 30_000 * 620 + 2 * gru(620) + linear(1000, 1000) + gru(2620)
         + 1000 * (1000 + 2000 + 1) + linear(3620, 1000) + linear(500, 30_000),
         "luong": 2 * 50_000 * 1000 + 7 * lstm(1000) + lstm(2000) + 1000**2 + 2000 * 1000 + linear(1000, 50_000),
+        # 280.9 million; Shazeer et al. (2017), table 3, give 278 million
+        "gnmt": 2 * 32_000 * 1024 + 2 * lstm(1024, 1024) + lstm(2048, 1024) + 6 * lstm(1024, 1024)
+        + 8 * lstm(2048, 1024) + 1024 * (1024 + 1024 + 1) + linear(1024, 32_000),
     }  # fmt: skip
 
 
@@ -72,7 +75,14 @@ def test_without_attention_luong_is_sutskever() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "settings"),
-    [("bahdanau", {}), ("bahdanau", {"depth": 2, "cell": "lstm"}), ("luong", {}), ("luong", {"input_feeding": False})],
+    [
+        ("bahdanau", {}),
+        ("bahdanau", {"depth": 2, "cell": "lstm"}),
+        ("luong", {}),
+        ("luong", {"input_feeding": False}),
+        ("gnmt", {}),
+        ("gnmt", {"cell": "gru"}),
+    ],
 )
 @torch.no_grad()
 def test_one_map_of_all_steps_is_recorded(kind: str, settings: dict[str, Any]) -> None:
@@ -103,7 +113,7 @@ def test_local_attention_masks_distant_tokens() -> None:
 
 @pytest.mark.parametrize("kind", LOOKING)
 def test_alignments_of_copies_are_diagonal(kind: str) -> None:
-    model = build_tiny(kind, depth=1).train()
+    model = build_tiny(kind, depth=2 if kind == "gnmt" else 1).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(200):  # after 100 one seed in six is not there yet
         words = torch.randint(3, 12, (32, 5))

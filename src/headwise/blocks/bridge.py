@@ -46,10 +46,13 @@ class RecurrentEncoder(Encoder):
 
 
 class CopyStates(nn.Module):
-    """The decoder's layers start from the final states of the encoder's (Sutskever et al. 2014)."""
+    """The decoder's layers start from the final states of the encoder's (Sutskever et al. 2014); where the lowest are
+    bidirectional, from those of their backward direction, as in the GNMT of github.com/tensorflow/nmt."""
 
     def forward(self, finals: Finals) -> dict[str, Tensor]:
-        return {"final": torch.stack(finals["final"], dim=1)}  # L x (B, H) -> (B, L, H)
+        backward = finals.get("final-backward", [])
+        states = [*backward, *finals["final"][len(backward) :]]
+        return {"final": torch.stack(states, dim=1)}  # L x (B, H) -> (B, L, H)
 
 
 class SummaryBridge(nn.Module):
