@@ -113,9 +113,9 @@ def test_local_attention_masks_distant_tokens() -> None:
 
 @pytest.mark.parametrize("kind", LOOKING)
 def test_alignments_of_copies_are_diagonal(kind: str) -> None:
-    model = build_tiny(kind, depth=2 if kind == "gnmt" else 1).train()
+    model = build_tiny(kind, depth=3 if kind == "gnmt" else 1).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(200):  # after 100 one seed in six is not there yet
+    for _ in range(300 if kind == "gnmt" else 200):  # after 100 one seed in six is not there yet
         words = torch.randint(3, 12, (32, 5))
         source = torch.nn.functional.pad(words, (0, 1), value=2)
         loss = model(source, torch.nn.functional.pad(words, (1, 0), value=1), labels=source)
@@ -207,3 +207,25 @@ def test_each_call_has_its_own_memory() -> None:
     model.encoder.read(SOURCE.flip(0))
     assert torch.equal(before, model.encoder.read(SOURCE)["summary"].x)
     assert model.encoder(SOURCE, Context()).x.shape == (2, 6, 32)
+
+
+@torch.no_grad()
+def test_experts_between_lstm_layers_report_loads_and_add_their_loss() -> None:
+    model = headwise.build("gnmt-moe-small", vocab=12, width=16, dropout=0.0)
+    with collect("load", "aux") as side:
+        loss = model.train()(SOURCE, TARGET, labels=TARGET)
+    assert list(side.values["load"]) == [("encoder", 2, 0), ("decoder", 0, 0, "experts")]
+    assert loss.count == TARGET.numel() and len(side.list_values("aux")) == 2
+    config = DecodeConfig(beams=3, nbest=2, max_length=6, coverage_penalty=0.2)
+    (best, second), *_ = decode(model.eval(), [[5, 9, 7], [4, 8]], config)
+    assert best.score >= second.score
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"depth": 2, "experts": {}}, "experts stand before the third layer"), ({"decoder_depth": 1}, "at least 2 layers"),
+     ({"depth": 3, "decoder_depth": 4, "initial_state": "memory"}, "final states for 3 of 4 decoder layers")],
+)  # fmt: skip
+def test_depths_of_gnmt_that_do_not_fit_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build_tiny("gnmt", **settings)

@@ -60,7 +60,7 @@ def mix_experts(part: Any, x: Tensor) -> Tensor:
 
 
 def encode(model: EncoderDecoder, experts: bool) -> tuple[list[Tensor], list[State]]:
-    """Annotations of the source, and the decoder's initial states."""
+    """Annotations of the source, and the final states of all layers, of the lowest that of the backward direction."""
     xs = list(model.encoder.embed.table.weight[SOURCE])
     lowest, *others = [layer.parts[0] for layer in model.encoder.stack.layers]
     ahead, _ = run(lowest.ahead, xs)
@@ -82,9 +82,11 @@ def attend(score: Any, query: Tensor, annotations: list[Tensor]) -> Tensor:
     return torch.stack([((query @ w + h @ u).tanh() @ v)[0] for h in annotations]).softmax(0)
 
 
-def decode(model: EncoderDecoder, experts: bool = False) -> tuple[Tensor, Tensor]:
+def decode(model: EncoderDecoder, experts: bool, from_zeros: bool) -> tuple[Tensor, Tensor]:
     """Logits (T, V) and attention weights (T, S)."""
     annotations, states = encode(model, experts)
+    if from_zeros:
+        states = [(torch.zeros_like(h), torch.zeros_like(c)) for h, c in states]
     part = model.decoder.stack.layers[0].parts[0]
     cells = [copy_cell(recurrence) for recurrence in (*part.tower.recurrences, *part.upper)]
     head, logits, alignments = model.decoder.head, [], []
@@ -102,16 +104,17 @@ def decode(model: EncoderDecoder, experts: bool = False) -> tuple[Tensor, Tensor
     return torch.stack(logits), torch.stack(alignments)
 
 
+@pytest.mark.parametrize("initial_state", ["zeros", "memory"])
 @pytest.mark.parametrize(
     "settings",
     [{"depth": 2}, {"depth": 5}, {"depth": 4, "decoder_depth": 3}, {"depth": 3, "decoder_depth": 2, "experts": EXPERTS},
      {"depth": 5, "experts": EXPERTS}],
 )  # fmt: skip
 @torch.no_grad()
-def test_gnmt(settings: dict[str, Any]) -> None:
+def test_gnmt(settings: dict[str, Any], initial_state: str) -> None:
     """With the row among others, one of them longer, so that it has padding."""
-    model = build_model(**settings)
-    logits, alignments = decode(model, experts="experts" in settings)
+    model = build_model(initial_state=initial_state, **settings)
+    logits, alignments = decode(model, "experts" in settings, initial_state == "zeros")
     source = torch.zeros(2, len(SOURCE) + 2, dtype=torch.long)
     source[0], source[1, : len(SOURCE)] = 6, SOURCE
     with headwise.record() as maps:

@@ -55,6 +55,18 @@ class CopyStates(nn.Module):
         return {"final": torch.stack(states, dim=1)}  # L x (B, H) -> (B, L, H)
 
 
+class ZeroStates(nn.Module):
+    """The decoder's layers start from zeros: all that it knows of the source comes through attention."""
+
+    def __init__(self, depth: int):
+        super().__init__()
+        self.depth = depth
+
+    def forward(self, finals: Finals) -> dict[str, Tensor]:
+        state = finals["final"][-1]
+        return {"final": state.new_zeros(len(state), self.depth, state.shape[1])}  # (B, L, H)
+
+
 class SummaryBridge(nn.Module):
     """c = tanh(V h_N), h'_0 = tanh(V' c); the decoder also reads c at every step (Cho et al. 2014, appendix A)."""
 

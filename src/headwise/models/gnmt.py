@@ -5,9 +5,9 @@ Its length penalty and coverage penalty are settings of beam search, `decode.len
 `decode.coverage_penalty`; reference: github.com/tensorflow/nmt. Refinement by reinforcement learning (section 5) is not
 built.
 
-DISCREPANCY: the paper does not say where the decoder starts from; here, as in tensorflow/nmt, from the final states of
-the encoder's layers, the lowest from that of the backward direction.
-DISCREPANCY: tensorflow/nmt has a context of zeros at the first step; here, by the paper's eq. 4, the initial state of
+DISCREPANCY: the paper connects encoder and decoder by attention alone, and here the decoder starts from zeros;
+tensorflow/nmt copies the final states of the encoder (`initial_state = "memory"`), so that short sources are learnt
+without alignments. It also has a context of zeros at the first step; here, by the paper's eq. 4, the initial state of
 the lowest layer attends. Weights are initialised as in all recurrent parts here, not uniform in +-0.04.
 """
 
@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from headwise.blocks.attention.scores import AdditiveConfig
-from headwise.blocks.bridge import CopyStates
+from headwise.blocks.bridge import CopyStates, ZeroStates
 from headwise.blocks.experts import ExpertsConfig
 from headwise.blocks.mixers.recurrent import Recurrent
 from headwise.blocks.mixers.rnn_attention import ResidualLstmDecoder
@@ -44,6 +44,7 @@ class GnmtConfig(Seq2SeqConfig):
     width: int = Field(1024, ge=1)
     depth: int = Field(8, ge=2)
     decoder_depth: int = Field(0, ge=0)  # 0: the depth
+    initial_state: Literal["zeros", "memory"] = "zeros"  # of the decoder; memory: the final states of the encoder
     dropout: float = Field(0.2, ge=0, lt=1)
     score: AnyScore = AdditiveConfig()
     score_mods: tuple[AnyScoreMod, ...] = ()
@@ -51,10 +52,12 @@ class GnmtConfig(Seq2SeqConfig):
 
     @model_validator(mode="after")
     def _check_depths(self) -> Self:
-        if not 2 <= (self.decoder_depth or self.depth) <= self.depth:
+        if self.decoder_depth == 1:
+            raise ValueError("decoder_depth = 1 is too few: a decoder has at least 2 layers")
+        if self.initial_state == "memory" and self.decoder_depth > self.depth:
             raise ValueError(
-                f"decoder_depth = {self.decoder_depth} must be 2 to {self.depth}, the depth: a decoder layer starts "
-                "from the final state of an encoder layer"
+                f"the encoder has final states for {self.depth} of {self.decoder_depth} decoder layers; raise depth, "
+                'or use initial_state = "zeros"'
             )
         if self.experts is not None and self.depth < 3:
             raise ValueError(f"experts stand before the third layer of the encoder or a later one, not in {self.depth}")
@@ -66,7 +69,8 @@ class GnmtConfig(Seq2SeqConfig):
         recurrences = [self.build_recurrence((self.width if n else self.table_width) + self.width) for n in layers]
         decoder = ResidualLstmDecoder(recurrences, attention, self.dropout, self._build_experts(causal=True))
         stack = Stack([NoResidual([decoder])])  # the part has the dropout of its layers
-        return self.connect(vocab, outputs, task, self._build_encoder(), CopyStates(), stack, self.width)
+        bridge = CopyStates() if self.initial_state == "memory" else ZeroStates(len(recurrences))
+        return self.connect(vocab, outputs, task, self._build_encoder(), bridge, stack, self.width)
 
     def _build_encoder(self) -> Stack:
         """One bidirectional layer, `depth - 1` layers of one direction."""
@@ -105,12 +109,16 @@ GNMT_ENTRY = Entry(
     config=GnmtConfig,
     sizes={
         **make_sizes(small={"depth": 3, "width": 160}, tiny={"depth": 3}),
-        "moe": {**MOE, "width": 512, "experts": {"count": 2048, "top_k": 4, "hidden": 2048, "drop": False}},
+        "moe": {
+            **MOE,
+            "width": 512,
+            "experts": {"count": 2048, "top_k": 4, "hidden": 2048, "drop": False, "noisy": True},
+        },
         "moe-small": {
             **MOE,
             "width": 160,
             "dropout": 0.1,
-            "experts": {"count": 8, "top_k": 2, "hidden": 320, "drop": False},
+            "experts": {"count": 8, "top_k": 2, "hidden": 320, "drop": False, "noisy": True},
         },
     },
     vocab=32_000,
