@@ -159,7 +159,7 @@ class NoisyRouter(Router):
     """Noisy top-k gating: H(x) = W_g x + N(0, 1) * softplus(W_n x) in training, gates = softmax over the k largest of
     H(x) (Shazeer et al. 2017, eqs. 3-5); without noise in evaluation.
 
-    Its loss is balance * (CV^2 of the importance + CV^2 of the load) (sections 4 and appendix A), with the squared
+    Its loss is balance * (CV^2 of the importance + CV^2 of the load) (section 4 and appendix A), with the squared
     coefficient of variation CV^2 over the experts. The importance of an expert is the sum of its gates; its load the
     sum of the probabilities that it is chosen where its noise alone is drawn again. Both weights begin with zeros, so
     that loads do (appendix A).
