@@ -51,6 +51,7 @@ ENCODER_DECODERS = {
     "bart": lambda: encoder_decoder("bart"),  # reads a mark before the first token
     "bahdanau": lambda: encoder_decoder("bahdanau"),
     "luong": lambda: encoder_decoder("luong"),
+    "gnmt": lambda: encoder_decoder("gnmt"),
     "cho": lambda: encoder_decoder("cho"),
 }
 

@@ -30,11 +30,15 @@ UNKNOWN = [Hypothesis((4, 3), 0.0, 0.0)]
 
 @pytest.fixture(scope="module")
 def copier() -> EncoderDecoder:
+    return train_copier("luong-tiny", depth=1, steps=150)
+
+
+def train_copier(kind: str, depth: int, steps: int) -> EncoderDecoder:
     """A model that has learnt to copy, unknown words as such."""
     torch.manual_seed(0)
-    model = headwise.build("luong-tiny", vocab=12, depth=1, dropout=0.0)
+    model = headwise.build(kind, vocab=12, depth=depth, dropout=0.0)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(150):
+    for _ in range(steps):
         words = torch.randint(3, 12, (32, 5))
         source = pad(words, (0, 1), value=2)
         loss = model(source, pad(words, (1, 0), value=1), labels=source)
@@ -57,6 +61,12 @@ def test_unknown_words_are_copied_from_the_source(copier: EncoderDecoder) -> Non
     assert plain == ["ein <unk> sieht den <unk>", "und <unk> katze <unk> ball", TEXTS[2]]
     assert build_trained_model(copier, replace_unknown=True).translate(TEXTS) == TEXTS
     assert build_trained_model(copier).translate(TEXTS, replace_unknown=True, beams=3, tokens_per_batch=1) == TEXTS
+
+
+def test_gnmt_copies_unknown_words_with_its_penalties() -> None:
+    trained = build_trained_model(train_copier("gnmt-tiny", depth=2, steps=300))
+    outputs = trained.translate(TEXTS, replace_unknown=True, beams=3, coverage_penalty=0.2, length_penalty=0.2)
+    assert outputs == TEXTS
 
 
 def test_a_dictionary_translates_unknown_words(copier: EncoderDecoder, tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Words
 
-KINDS = ("sutskever", "cho", "bahdanau", "luong")
-LOOKING = ("bahdanau", "luong")
+KINDS = ("sutskever", "cho", "bahdanau", "luong", "gnmt")
+LOOKING = ("bahdanau", "luong", "gnmt")
 SOURCE = torch.tensor([[5, 9, 7, 2, 0, 0], [4, 8, 8, 6, 10, 2]])
 TARGET = torch.tensor([[1, 6, 7], [1, 4, 11]])
 
@@ -44,6 +44,9 @@ def test_parameter_counts_of_the_published_sizes() -> None:
         "bahdanau": 2 * 30_000 * 620 + 2 * gru(620) + linear(1000, 1000) + gru(2620)
         + 1000 * (1000 + 2000 + 1) + linear(3620, 1000) + linear(500, 30_000),
         "luong": 2 * 50_000 * 1000 + 7 * lstm(1000) + lstm(2000) + 1000**2 + 2000 * 1000 + linear(1000, 50_000),
+        # 280.9 million; Shazeer et al. (2017), table 3, give 278 million
+        "gnmt": 2 * 32_000 * 1024 + 2 * lstm(1024, 1024) + lstm(2048, 1024) + 6 * lstm(1024, 1024)
+        + 8 * lstm(2048, 1024) + 1024 * (1024 + 1024 + 1) + linear(1024, 32_000),
     }  # fmt: skip
 
 
@@ -72,7 +75,14 @@ def test_without_attention_luong_is_sutskever() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "settings"),
-    [("bahdanau", {}), ("bahdanau", {"depth": 2, "cell": "lstm"}), ("luong", {}), ("luong", {"input_feeding": False})],
+    [
+        ("bahdanau", {}),
+        ("bahdanau", {"depth": 2, "cell": "lstm"}),
+        ("luong", {}),
+        ("luong", {"input_feeding": False}),
+        ("gnmt", {}),
+        ("gnmt", {"cell": "gru"}),
+    ],
 )
 @torch.no_grad()
 def test_one_map_of_all_steps_is_recorded(kind: str, settings: dict[str, Any]) -> None:
@@ -103,9 +113,9 @@ def test_local_attention_masks_distant_tokens() -> None:
 
 @pytest.mark.parametrize("kind", LOOKING)
 def test_alignments_of_copies_are_diagonal(kind: str) -> None:
-    model = build_tiny(kind, depth=1).train()
+    model = build_tiny(kind, depth=3 if kind == "gnmt" else 1).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(200):  # after 100 one seed in six is not there yet
+    for _ in range(300 if kind == "gnmt" else 200):  # after 100 one seed in six is not there yet
         words = torch.randint(3, 12, (32, 5))
         source = torch.nn.functional.pad(words, (0, 1), value=2)
         loss = model(source, torch.nn.functional.pad(words, (1, 0), value=1), labels=source)
@@ -197,3 +207,25 @@ def test_each_call_has_its_own_memory() -> None:
     model.encoder.read(SOURCE.flip(0))
     assert torch.equal(before, model.encoder.read(SOURCE)["summary"].x)
     assert model.encoder(SOURCE, Context()).x.shape == (2, 6, 32)
+
+
+@torch.no_grad()
+def test_experts_between_lstm_layers_report_loads_and_add_their_loss() -> None:
+    model = headwise.build("gnmt-moe-small", vocab=12, width=16, dropout=0.0)
+    with collect("load", "aux") as side:
+        loss = model.train()(SOURCE, TARGET, labels=TARGET)
+    assert list(side.values["load"]) == [("encoder", 2, 0), ("decoder", 0, 0, "experts")]
+    assert loss.count == TARGET.numel() and len(side.list_values("aux")) == 2
+    config = DecodeConfig(beams=3, nbest=2, max_length=6, coverage_penalty=0.2)
+    (best, second), *_ = decode(model.eval(), [[5, 9, 7], [4, 8]], config)
+    assert best.score >= second.score
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"depth": 2, "experts": {}}, "experts stand before the third layer"), ({"decoder_depth": 1}, "at least 2 layers"),
+     ({"depth": 3, "decoder_depth": 4, "initial_state": "memory"}, "final states for 3 of 4 decoder layers")],
+)  # fmt: skip
+def test_depths_of_gnmt_that_do_not_fit_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build_tiny("gnmt", **settings)

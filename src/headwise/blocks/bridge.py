@@ -46,10 +46,25 @@ class RecurrentEncoder(Encoder):
 
 
 class CopyStates(nn.Module):
-    """The decoder's layers start from the final states of the encoder's (Sutskever et al. 2014)."""
+    """The decoder's layers start from the final states of the encoder's (Sutskever et al. 2014); where the lowest are
+    bidirectional, from those of their backward direction, as in the GNMT of github.com/tensorflow/nmt."""
 
     def forward(self, finals: Finals) -> dict[str, Tensor]:
-        return {"final": torch.stack(finals["final"], dim=1)}  # L x (B, H) -> (B, L, H)
+        backward = finals.get("final-backward", [])
+        states = [*backward, *finals["final"][len(backward) :]]
+        return {"final": torch.stack(states, dim=1)}  # L x (B, H) -> (B, L, H)
+
+
+class ZeroStates(nn.Module):
+    """The decoder's layers start from zeros: all that it knows of the source comes through attention."""
+
+    def __init__(self, depth: int):
+        super().__init__()
+        self.depth = depth
+
+    def forward(self, finals: Finals) -> dict[str, Tensor]:
+        state = finals["final"][-1]
+        return {"final": state.new_zeros(len(state), self.depth, state.shape[1])}  # (B, L, H)
 
 
 class SummaryBridge(nn.Module):

@@ -135,12 +135,15 @@ class Router(nn.Module):
             inputs = tokens.to(exact)
             if self.training and self.jitter:
                 inputs = inputs * torch.empty_like(inputs).uniform_(1 - self.jitter, 1 + self.jitter)
-            logits = F.linear(inputs, self.weight.to(exact))  # (N, C) -> (N, E)
-            p = logits.softmax(-1)
-            gates, chosen = p.topk(self.top_k)  # (N, E) -> (N, J)
-            if self.normalise:
-                gates = gates / gates.sum(-1, keepdim=True)
-            loss = self.loss(logits, p, chosen[:, 0], real) if self.training else p.new_zeros(())
+            return self.choose(inputs, F.linear(inputs, self.weight.to(exact)), real)  # (N, C) -> (N, E)
+
+    def choose(self, inputs: Tensor, logits: Tensor, real: Tensor | None) -> Routing:
+        """Choose the experts of each token by its logits (N, E)."""
+        p = logits.softmax(-1)
+        gates, chosen = p.topk(self.top_k)  # (N, E) -> (N, J)
+        if self.normalise:
+            gates = gates / gates.sum(-1, keepdim=True)
+        loss = self.loss(logits, p, chosen[:, 0], real) if self.training else p.new_zeros(())
         return Routing(chosen, gates, loss)
 
     def loss(self, logits: Tensor, p: Tensor, first: Tensor, real: Tensor | None) -> Tensor:
@@ -150,6 +153,55 @@ class Router(nn.Module):
         hits = (first.unsqueeze(-1) == torch.arange(p.shape[-1], device=p.device)).to(p.dtype)  # (N,) -> (N, E)
         balance = self.balance * p.shape[-1] * ((share @ hits) @ (share @ p))
         return balance + self.z_loss * (share @ logits.logsumexp(-1).square()) if self.z_loss else balance
+
+
+class NoisyRouter(Router):
+    """Noisy top-k gating: H(x) = W_g x + N(0, 1) * softplus(W_n x) in training, gates = softmax over the k largest of
+    H(x) (Shazeer et al. 2017, eqs. 3-5); without noise in evaluation.
+
+    Its loss is balance * (CV^2 of the importance + CV^2 of the load) (section 4 and appendix A), with the squared
+    coefficient of variation CV^2 over the experts. The importance of an expert is the sum of its gates; its load the
+    sum of the probabilities that it is chosen where its noise alone is drawn again. Both weights begin with zeros, so
+    that loads do (appendix A).
+    """
+
+    def __init__(self, width: int, experts: int, top_k: int = 2, balance: float = 0.01, z_loss: float = 0.0):
+        super().__init__(width, experts, top_k, normalise=True, jitter=0.0, balance=balance, z_loss=z_loss)
+        nn.init.zeros_(self.weight)
+        self.noise = nn.Parameter(torch.zeros(experts, width))
+
+    def choose(self, inputs: Tensor, logits: Tensor, real: Tensor | None) -> Routing:
+        if not self.training:
+            return super().choose(inputs, logits, real)
+        std = F.softplus(F.linear(inputs, self.noise.to(inputs.dtype)))  # (N, E)
+        noisy = logits + torch.randn_like(logits) * std
+        top, chosen = noisy.topk(self.top_k)  # (N, E) -> (N, J)
+        gates = top.softmax(-1)
+        weight = torch.ones_like(std[:, 0]) if real is None else real.to(std.dtype)
+        importance = torch.zeros_like(logits).scatter(1, chosen, gates)  # (N, E)
+        loss = compute_squared_cv(weight @ importance) + compute_squared_cv(
+            weight @ self.compute_load(logits, noisy, std)
+        )
+        z_loss = self.z_loss * (weight @ noisy.logsumexp(-1).square()) / weight.sum().clamp(min=1)
+        return Routing(chosen, gates, self.balance * loss + z_loss)
+
+    def compute_load(self, logits: Tensor, noisy: Tensor, std: Tensor) -> Tensor:
+        """The probability (N, E) that an expert is among the k largest where its noise alone is drawn again."""
+        if self.top_k == logits.shape[-1]:
+            return torch.ones_like(logits)
+        top = noisy.topk(self.top_k + 1)[0]
+        # the k-th largest of the others: for one of the k largest that is the (k + 1)-th of all
+        threshold = torch.where(noisy >= top[:, -2:-1], top[:, -1:], top[:, -2:-1])
+        return torch.special.ndtr((logits - threshold) / std)
+
+
+def compute_squared_cv(values: Tensor) -> Tensor:
+    """The squared coefficient of variation: variance / mean^2.
+
+    >>> compute_squared_cv(torch.tensor([1.0, 3.0])).item()
+    0.25
+    """
+    return values.var(unbiased=False) / values.mean().square().clamp(min=1e-10)
 
 
 class GroupedLinear(nn.Module):
@@ -344,6 +396,7 @@ class ExpertsConfig(PartConfig):
     balance_loss: float = Field(0.01, ge=0)  # weight of the load-balancing loss
     z_loss: float = Field(0.0, ge=0)  # weight of the router z-loss
     jitter: float = Field(0.01, ge=0, lt=1)  # of the router's inputs in training
+    noisy: bool = False  # noisy top-k gating; the balance loss is then that of importance and load, and jitter is 0
 
     @field_validator("capacity_factor", "eval_capacity_factor")
     @classmethod
@@ -356,11 +409,17 @@ class ExpertsConfig(PartConfig):
     def _check_top_k(self) -> Self:
         if self.top_k > self.count:
             raise ValueError(f"{self.top_k} experts cannot be chosen among {self.count}; lower top_k")
+        if self.noisy and self.normalise is False:
+            raise ValueError("noisy gates sum to 1 over the chosen experts; leave out normalise, or set noisy = false")
         return self
 
     def build(self, build_ctx: BuildContext) -> nn.Module:
         normalise = self.top_k > 1 if self.normalise == "auto" else self.normalise
-        router = Router(build_ctx.width, self.count, self.top_k, normalise, self.jitter, self.balance_loss, self.z_loss)
+        router = (
+            NoisyRouter(build_ctx.width, self.count, self.top_k, self.balance_loss, self.z_loss)
+            if self.noisy
+            else Router(build_ctx.width, self.count, self.top_k, normalise, self.jitter, self.balance_loss, self.z_loss)
+        )
         return Experts(
             router,
             self.hidden or build_ctx.hidden,

@@ -38,6 +38,9 @@ Ensemble = Annotated[
 ]
 Beams = Annotated[int | None, Parameter(help="Beam size; 1: greedy decoding.")]
 LengthPenalty = Annotated[float | None, Parameter(help="Exponent of beam search; 0 favours short outputs.")]
+CoveragePenalty = Annotated[
+    float | None, Parameter(help="Weight of GNMT's coverage penalty in beam search; 0.2 is usual.")
+]
 TopK = Annotated[int | None, Parameter(help="Sample from the k most probable tokens.")]
 TopP = Annotated[float | None, Parameter(help="Nucleus sampling: total probability of the tokens.")]
 Seed = Annotated[int | None, Parameter(help="Random seed of sampling.")]

@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from headwise.cli.common import (
     Beams,
     Checkpoint,
+    CoveragePenalty,
     DataRoot,
     Device,
     Ensemble,
@@ -45,6 +46,7 @@ def evaluate(
     and_: Ensemble = None,
     beams: Beams = None,
     length_penalty: LengthPenalty = None,
+    coverage_penalty: CoveragePenalty = None,
     language: Annotated[str, Parameter(help="Language of the outputs, for BLEU's tokenisation.")] = "en",
     outputs: Annotated[Path | None, Parameter(help="Write source, output and references to this TSV.")] = None,
     confusion: Annotated[Path | None, Parameter(help="Draw the confusion matrix to this .svg or .png.")] = None,
@@ -75,9 +77,8 @@ def evaluate(
     """
     loaded = load_model([run, *(and_ or ())], checkpoint, device, threads, data_root)
     _check(loaded, outputs, show, confusion, by_length)
-    settings: dict[str, Any] = {
-        key: value for key, value in (("beams", beams), ("length_penalty", length_penalty)) if value is not None
-    }
+    options = {"beams": beams, "length_penalty": length_penalty, "coverage_penalty": coverage_penalty}
+    settings: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     pairs: Sequence[Pair] = ()
     if data and loaded.experiment.task.reads == "images":
         loaded = _replace_images(loaded, data)

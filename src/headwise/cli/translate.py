@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from headwise.cli.common import (
     Beams,
     Checkpoint,
+    CoveragePenalty,
     Device,
     Ensemble,
     File,
@@ -33,6 +34,7 @@ def translate(
     and_: Ensemble = None,
     beams: Beams = None,
     length_penalty: LengthPenalty = None,
+    coverage_penalty: CoveragePenalty = None,
     nbest: Annotated[int | None, Parameter(help="Print the n best outputs of each text, with scores.")] = None,
     temperature: Annotated[float | None, Parameter(help="Above 0: sample at this softmax temperature.")] = None,
     top_k: TopK = None,
@@ -60,6 +62,7 @@ def translate(
 
         headwise translate runs/demo transformer attention
         headwise translate runs/multi30k --file test.en --beams 5 > test.de
+        headwise translate runs/gnmt --file test.en --beams 5 --coverage-penalty 0.2 --replace-unknown
         echo "zebra" | headwise translate runs/demo --nbest 3 --beams 5
 
     Parameters
@@ -74,7 +77,8 @@ def translate(
     from headwise.inference.backends import choose_backend
 
     options = {
-        "beams": beams, "length_penalty": length_penalty, "nbest": nbest, "temperature": temperature,
+        "beams": beams, "length_penalty": length_penalty, "coverage_penalty": coverage_penalty, "nbest": nbest,
+        "temperature": temperature,
         "top_k": top_k, "top_p": top_p, "seed": seed, "replace_unknown": replace_unknown, "dictionary": dictionary,
     }  # fmt: skip
     settings: dict[str, Any] = {key: value for key, value in options.items() if value is not None}

@@ -116,6 +116,7 @@ ROWS = (
     ("num_beams beam_size beam beam_width beams", "decode.beams"),
     ("num_return_sequences n_best nbest", "decode.nbest"),
     ("length_penalty lenpen", "decode.length_penalty"),
+    ("coverage_penalty coverage_penalty_weight", "decode.coverage_penalty"),
     ("max_new_tokens max_gen_len", "decode.max_length"),
     ("min_new_tokens min_length min_len", "decode.min_length"),
     ("max_len_a", "decode.max_ratio"),

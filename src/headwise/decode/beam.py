@@ -10,11 +10,13 @@ Letters: B sources, K beams, R = B * K rows, W candidates of a row, C candidates
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
+from headwise.decode.coverage_penalty import build_coverage_penalty
 from headwise.decode.generator import Generator, NextTokenScorer, Request, topk
 from headwise.decode.hypothesis import Hypothesis, rank_hypotheses, score_hypothesis
 
@@ -32,6 +34,7 @@ class BeamSearch:
         self.convention = config.conventions
         self.scorer = scorer = NextTokenScorer(model, request)
         self.alpha, self.nbest, self.early_stopping = config.length_penalty, config.nbest, config.early_stopping
+        self.coverage = build_coverage_penalty(model, request)
         self.forced = request.count_forced(model)  # tokens before the first step that count as generated
         self.count, self.width = len(request.sources), config.beams
         # Beside a pool each beam has as many spare candidates as there are EOS tokens: K of them go on in any case.
@@ -50,7 +53,7 @@ class BeamSearch:
         lengths = [limit + self.convention.forces_eos for limit in request.compute_limits(model)]
         self.max_penalties = torch.tensor([self._penalty(length) for length in lengths], device=device)  # (B,)
         self.best_scores = torch.full((self.count, pool), -torch.inf, device=device)
-        self.finished: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.finished: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
 
     def _penalty(self, length: int) -> float:
         """The length penalty of hypotheses of `length` tokens, EOS included."""
@@ -59,12 +62,14 @@ class BeamSearch:
     def search(self, state: Any) -> Self:
         """Run the search from the state after the prompt or source."""
         for step in range(self.scorer.steps):
-            log_probs, state = self.scorer(self.tokens, state, step)
+            with self.coverage.record_attention():
+                log_probs, state = self.scorer(self.tokens, state, step)
             rows = self.extend(log_probs, step)
             if not len(rows):
                 break
             state = state.select(rows)
             self.scorer.select(rows)
+            self.coverage.select(rows)
         return self
 
     def extend(self, log_probs: Tensor, step: int) -> Tensor:
@@ -91,8 +96,9 @@ class BeamSearch:
         if not finished.any():
             return
         ids = torch.cat((self.ids[rows[finished], :step], tokens[finished][:, None]), dim=1)
-        self.finished.append((self.sources[finished.nonzero()[:, 0]], ids, totals[finished]))
-        scores = totals.where(finished, -torch.inf) / self._penalty(step + 1)
+        coverage = self.coverage.compute(rows)  # (B, C)
+        self.finished.append((self.sources[finished.nonzero()[:, 0]], ids, totals[finished], coverage[finished]))
+        scores = totals.where(finished, -torch.inf) / self._penalty(step + 1) + coverage
         self.best_scores = torch.cat((self.best_scores, scores), dim=1).topk(self.best_scores.shape[1])[0]
         if self.convention.finished_take_beams:
             self.open -= finished.sum(1, keepdim=True)
@@ -125,7 +131,8 @@ class BeamSearch:
         """Whether the live hypotheses of a source may still enter its pool, (B,).
 
         log P never rises. A penalty that grows with length is largest at the maximum length, which bounds the score
-        ("never"); that of the current length is a heuristic (false), and a full pool is enough (true).
+        ("never"); that of the current length is a heuristic (false), and a full pool is enough (true). The coverage
+        penalty is at most 0.
         """
         worst = self.best_scores[:, -1]
         longest = self.early_stopping == "never" and self.alpha > 0
@@ -136,10 +143,10 @@ class BeamSearch:
     def hypotheses(self) -> list[list[Hypothesis]]:
         """The best finished hypotheses of each source, best first."""
         hypotheses: list[list[Hypothesis]] = [[] for _ in range(self.count)]
-        for sources, ids, log_probs in self.finished:
-            length = self.forced + ids.shape[1]
-            for source, path, log_prob in zip(sources.tolist(), ids.tolist(), log_probs.tolist(), strict=True):
+        for finished in self.finished:
+            length = self.forced + finished[1].shape[1]
+            for source, path, log_prob, coverage in zip(*(tensor.tolist() for tensor in finished), strict=True):
                 path = path[:-1] if path[-1] in self.scorer.ends else path
                 scored = score_hypothesis(path, log_prob, self.alpha, length, self.convention.length_penalty)
-                hypotheses[source].append(scored)
+                hypotheses[source].append(replace(scored, score=scored.score + coverage))
         return [rank_hypotheses(candidates, self.nbest) for candidates in hypotheses]

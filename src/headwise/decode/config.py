@@ -36,6 +36,9 @@ class DecodeConfig(Config):
     length_penalty: float = Field(
         default=0.6, description="alpha of score = log P / ((5 + |Y|) / 6)^alpha; with 'generate', of log P / |Y|^alpha"
     )
+    coverage_penalty: float = Field(
+        default=0.0, ge=0, description="beta of score + beta * sum_i log(min(attention to source token i, 1)); 0: none"
+    )
     early_stopping: bool | Literal["never"] = Field(
         default="never",
         description="true: stop at enough hypotheses; false: when none is likely to improve; 'never': when none can",
@@ -104,6 +107,8 @@ class DecodeConfig(Config):
             raise ValueError("beams and temperature exclude each other: set beams = 1 or temperature = 0")
         if self.temperature == 0 and self.nbest > self.beams:
             raise ValueError(f"nbest = {self.nbest} needs at least as many beams (or temperature above 0)")
+        if self.coverage_penalty and self.beams == 1:
+            raise ValueError("coverage_penalty ranks the hypotheses of beam search: set beams above 1")
         if self.dictionary and not self.replace_unknown:
             raise ValueError("dictionary translates unknown words: set replace_unknown = true")
         return self

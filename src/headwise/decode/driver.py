@@ -50,6 +50,8 @@ def decode(
             raise UserError(
                 "decode: this engine has no logits processors, early stopping or convention 'generate'; use another"
             )
+        if config.coverage_penalty:
+            raise UserError("decode.coverage_penalty: this engine returns no attention; use engine 'native'")
         return model.decode(sources, config)
     outputs: list[list[Hypothesis]] = [[] for _ in sources]
     for indices, batch in decode_batches(model, sources, config, device, tokeniser):

@@ -17,6 +17,7 @@ from headwise.blocks.evaluation import eval_mode
 from headwise.blocks.record import record
 from headwise.data.read import read_pairs
 from headwise.decode.config import GREEDY, DecodeConfig
+from headwise.decode.coverage_penalty import average_cross_attention
 from headwise.decode.driver import batch_by_length
 from headwise.decode.generator import Request
 from headwise.decode.hypothesis import Hypothesis
@@ -86,10 +87,7 @@ def align_unknown(
             Request(sources, GREEDY, device).build_inputs(model),
             pad_sequence(inputs, batch_first=True, padding_value=PAD).to(device),
         )
-    cross_attentions = [path for path, kind in maps.kinds.items() if kind == "cross"]
-    if not cross_attentions:
-        raise UserError("decode.replace_unknown: this model has no cross-attention; use replace_unknown = false")
-    weights = maps.weights[cross_attentions[-1]][-1].mean(1)  # (N, H, T, S) -> (N, T, S)
+    weights = average_cross_attention(maps, "decode.replace_unknown")  # (N, T, S)
     lengths = torch.tensor([len(source) for source in sources], device=device)
     padding = torch.arange(weights.shape[-1], device=device) >= lengths[:, None, None]  # (N, 1, S)
     positions: list[list[int]] = weights.masked_fill(padding, -1.0).argmax(-1).tolist()

@@ -62,6 +62,8 @@ def explain_unsupported_settings(config: DecodeConfig) -> str:
         return "its samples differ from those of the native engine"
     if config.processes_logits:
         return "it has no stop strings, other logits processors, early stopping or convention 'generate'"
+    if config.coverage_penalty:
+        return "it has no coverage penalty"
     return "it does not return the attention that replaces unknown words" if config.replace_unknown else ""
 
 

@@ -1,6 +1,6 @@
 """RNN decoders of encoder-decoder models: with attention, Bahdanau et al. (2015, "Neural Machine Translation by Jointly
-Learning to Align and Translate") and Luong et al. (2015, "Effective Approaches to Attention-based Neural Machine
-Translation"); with a summary vector, Cho et al. (2014).
+Learning to Align and Translate"), Luong et al. (2015, "Effective Approaches to Attention-based Neural Machine
+Translation") and Wu et al. (2016, GNMT); with a summary vector, Cho et al. (2014).
 
 Where the input of a step depends on the step before, the recurrence is unrolled in a loop; everything else is computed
 before or after the loop.
@@ -11,6 +11,7 @@ Letters: B sources, K beams, R = B * K rows, T length of the target, S that of t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -129,17 +130,49 @@ class BahdanauDecoder(AttentionDecoder):
         self.tower, self.glimpse, self.output = StackedCells(recurrences, dropout), glimpse, output
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
-        x, keys = stream.x, self.glimpse.project_keys(ctx)
-        steps = StackedStep(self.tower, x, ctx)
-        states, contexts = [steps.top], []
-        for t in range(x.shape[1]):
-            inputs = self.glimpse.build_inputs(steps.top.unsqueeze(1), keys, stream.pos[..., t : t + 1], ctx)
-            contexts.append(self.glimpse.compute_context(inputs, ctx).reshape(len(x), -1))  # (B, 1, K, C) -> (R, C)
-            states.append(steps.advance(t, contexts[-1]))
-        steps.store(ctx)
-        s = torch.stack(states, dim=1)  # s_0 ... s_T: (R, T + 1, H)
-        ctx.record.observe(ctx.path, self.glimpse.build_inputs(s[:, :-1], keys, stream.pos, ctx))
-        return self.output(torch.cat((s[:, 1:], x, torch.stack(contexts, dim=1)), dim=-1))
+        s, c = attend_before_steps(self.tower, self.glimpse, stream, ctx)
+        return self.output(torch.cat((s, stream.x, c), dim=-1))
+
+
+class ResidualLstmDecoder(AttentionDecoder):
+    """The decoder of GNMT: residual LSTM layers that all read one attention context (Wu et al. 2016, section 3).
+
+    The state of the lowest layer at t-1 attends to the source for a_t, and layer i has the inputs [x^{i-1}_t; a_t]:
+
+        m^i, c^i = LSTM_i([x^{i-1}; a]),  x^i = m^i for i = 1, 2,  x^i = m^i + x^{i-1} above (eq. 6)
+
+    So only the lowest layer runs in a loop; the others read the whole target in one call each. `experts` is a mixture
+    of experts with a residual connection before the last layer (Shazeer et al. 2017, appendix E).
+    """
+
+    def __init__(
+        self,
+        recurrences: Sequence[Recurrence],
+        glimpse: SourceAttention,
+        dropout: float = 0.0,
+        experts: Part | None = None,
+    ):
+        super().__init__(glimpse.score.length_free)
+        self.tower, self.glimpse = StackedCells(recurrences[:1]), glimpse
+        self.upper, self.experts, self.drop = nn.ModuleList(recurrences[1:]), experts, make_dropout(dropout)
+
+    @property
+    def properties(self) -> Properties:
+        if self.experts is None:
+            return super().properties
+        routed = self.experts.properties
+        return replace(super().properties, steppable=routed.steppable, batch_independent=routed.batch_independent)
+
+    def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        h, a = attend_before_steps(self.tower, self.glimpse, stream, ctx)
+        x = self.drop(h)
+        for number, recurrence in enumerate(self.upper, start=1):
+            if self.experts is not None and number == len(self.upper):
+                x = x + self.drop(self.experts(stream.with_x(x), ctx.at("experts")))
+            m, state = recurrence(torch.cat((x, a), dim=-1), load_state(ctx, number, len(x)))
+            ctx.cache.put_state(ctx.at(number).path, state)
+            x = self.drop(m) if number == 1 else x + self.drop(m)
+        return x
 
 
 class ChoDecoder(AttentionDecoder):
@@ -159,6 +192,23 @@ class ChoDecoder(AttentionDecoder):
             h, state = recurrence(self.drop(h) if number else h, load_state(ctx, number, len(x)))
             ctx.cache.put_state(ctx.at(number).path, state)
         return self.output(torch.cat((h, x, c), dim=-1))
+
+
+def attend_before_steps(
+    tower: StackedCells, glimpse: SourceAttention, stream: Stream, ctx: Context
+) -> tuple[Tensor, Tensor]:
+    """Attention before each step: s_{t-1} of the top attends to the source for c_t, which the lowest recurrence reads
+    beside x_t. Returns s_1 ... s_T (R, T, H) and c_1 ... c_T (R, T, C)."""
+    keys, steps = glimpse.project_keys(ctx), StackedStep(tower, stream.x, ctx)
+    states, contexts = [steps.top], []
+    for t in range(stream.x.shape[1]):
+        inputs = glimpse.build_inputs(steps.top.unsqueeze(1), keys, stream.pos[..., t : t + 1], ctx)
+        contexts.append(glimpse.compute_context(inputs, ctx).reshape(len(stream.x), -1))  # (B, 1, K, C) -> (R, C)
+        states.append(steps.advance(t, contexts[-1]))
+    steps.store(ctx)
+    s = torch.stack(states, dim=1)  # s_0 ... s_T: (R, T + 1, H)
+    ctx.record.observe(ctx.path, glimpse.build_inputs(s[:, :-1], keys, stream.pos, ctx))
+    return s[:, 1:], torch.stack(contexts, dim=1)
 
 
 class Maxout(nn.Module):
