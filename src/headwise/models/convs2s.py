@@ -78,7 +78,7 @@ class ConvS2SConfig(VocabularyFields, ModelConfig):
     embeddings: str = ""  # a run or a word2vec text file to initialise the embedding table from
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        if self.positions.make_score_mod_builder(BuildContext(self.embedding_width, 1, self.embedding_width))(0, 1):
+        if self.positions.make_score_mod_builder(BuildContext(self.embedding_width, 1, self.embedding_width))(1, 2):
             raise UserError(
                 f"positions: '{self.positions.kind}' changes the scores of self-attention, which ConvS2S does not "
                 "have; use learned, sinusoid or none"
