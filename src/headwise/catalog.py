@@ -36,6 +36,7 @@ HOMES = {  # in the order of years
     "cho": "headwise.models.seq2seq:CHO_ENTRY",
     "bahdanau": "headwise.models.seq2seq:BAHDANAU_ENTRY",
     "luong": "headwise.models.seq2seq:LUONG_ENTRY",
+    "bytenet": "headwise.models.bytenet:ENTRY",
     "convs2s": "headwise.models.convs2s:ENTRY",
     "transformer": "headwise.models.transformer:ENTRY",
     "gpt": "headwise.models.gpt:GPT_ENTRY",
