@@ -10,11 +10,15 @@ import torch
 import headwise
 from headwise import UserError
 from headwise.blocks.gated_convolution import scale_gradient
+from headwise.blocks.output_layers import WeightNormSoftmax
 from headwise.blocks.record import record
 from headwise.blocks.stack import count_parameters
 from headwise.blocks.weight_norm import WeightNormLinear
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
+from headwise.decode.int8 import Int8Linear, quantize
+from headwise.decode.int8_screen import prepare_for_cpu
+from headwise.testing import assert_parity, perturb_parameters
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 2], [9, 10, 2, 0, 0]])
 TARGET = torch.tensor([[1, 7, 8, 9], [1, 6, 5, 4]])
@@ -110,6 +114,16 @@ def test_the_state_has_the_last_inputs_of_each_kernel() -> None:
         model.step(tokens, state)
     shapes = {path: tuple(value.shape) for path, value in state.cache.states.items()}
     assert shapes == {("decoder", 0, 0): (2, 4, 24), ("decoder", 2, 0): (2, 1, 8)}
+
+
+def test_weight_normalisation_is_folded_into_the_weights_for_decoding() -> None:
+    model = perturb_parameters(build_tiny())
+    folded = prepare_for_cpu(model, DecodeConfig())
+    kinds = {type(module) for module in folded.modules()}
+    assert not kinds & {WeightNormLinear, WeightNormSoftmax} and WeightNormLinear in map(type, model.modules())
+    assert_parity(folded(SOURCE, TARGET), model(SOURCE, TARGET))
+    quantized = quantize(model.float(), min_weights=64)
+    assert any(isinstance(module, Int8Linear) for module in quantized.modules())
 
 
 @pytest.mark.parametrize("beams", [1, 3])

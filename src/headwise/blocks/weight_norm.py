@@ -35,7 +35,11 @@ class WeightNormLinear(nn.Module):
         init_weight_norm(self.weight, self.gain, variance)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, normalize_weight(self.weight, self.gain), self.bias)
+        return F.linear(x, self.compute_weight(), self.bias)
+
+    def compute_weight(self) -> Tensor:
+        """The normalised weight, (O, I)."""
+        return normalize_weight(self.weight, self.gain)
 
 
 @torch.no_grad()
