@@ -108,7 +108,9 @@ def test_every_decoder_layer_has_an_alignment_over_the_real_source() -> None:
 
 
 def test_the_state_has_the_last_inputs_of_each_kernel() -> None:
-    model = build_tiny(decoder=[{"width": 24, "kernel": 5}, {"width": 8, "kernel": 1}, {"width": 8, "kernel": 2}]).eval()
+    model = build_tiny(
+        decoder=[{"width": 24, "kernel": 5}, {"width": 8, "kernel": 1}, {"width": 8, "kernel": 2}]
+    ).eval()
     state = model.start(SOURCE)
     for tokens in TARGET.unbind(1):
         model.step(tokens, state)

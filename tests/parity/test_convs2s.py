@@ -121,7 +121,9 @@ def test_logits_are_those_of_the_equations_token_by_token() -> None:
     model, row = build(), 1
     source, target = SOURCE[row][:4].tolist(), TARGET[row].tolist()
     sides = (model.encoder, source), (model.decoder, target)
-    e, g = ([side.embed.table.weight[v] + side.embed.positions.table[j] for j, v in enumerate(ids)] for side, ids in sides)
+    e, g = (
+        [side.embed.table.weight[v] + side.embed.positions.table[j] for j, v in enumerate(ids)] for side, ids in sides
+    )
     xs = [apply(model.encoder.stack.first, vector) for vector in e]
     for layer in model.encoder.stack.layers:
         part = layer.parts[0]

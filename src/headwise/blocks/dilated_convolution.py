@@ -1,5 +1,5 @@
-"""Dilated convolutions of ByteNet (Kalchbrenner et al. 2016, "Neural Machine Translation in Linear Time"), and its dynamic
-unfolding.
+"""Dilated convolutions of ByteNet (Kalchbrenner et al. 2016, "Neural Machine Translation in Linear Time"), and its
+dynamic unfolding.
 
 A residual block narrows 2d channels to d, convolves tokens that are `dilation` apart, and widens them again:
 
@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -35,6 +34,7 @@ class DilatedConvolution(Part):
     """Dilated convolution in a bottleneck, the residual block of ByteNet with ReLUs: W_2 relu(norm(conv(relu(norm(W_1
     relu(x)))))).
 
+    >>> import torch
     >>> DilatedConvolution(64, 32, kernel=3, dilation=4)(torch.zeros(2, 10, 64)).shape
     torch.Size([2, 10, 64])
     """

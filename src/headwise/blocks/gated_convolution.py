@@ -40,6 +40,7 @@ class GatedConvolution(Part):
     """Gated convolution: y = A * sigmoid(B), [A; B] = conv(x), a convolution and a gated linear unit: (B, T, C) ->
     (B, T, C'). Its weights are N(0, 4p / inputs), where p is the share of inputs that dropout keeps.
 
+    >>> import torch
     >>> GatedConvolution(64, 32, kernel=3)(torch.zeros(2, 10, 64)).shape
     torch.Size([2, 10, 32])
     """

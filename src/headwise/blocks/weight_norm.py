@@ -1,5 +1,5 @@
-"""Weight normalisation (Salimans and Kingma 2016): a weight vector w = g v / ||v|| has its length g as a parameter of its
-own. The layers of ConvS2S have it."""
+"""Weight normalisation (Salimans and Kingma 2016): a weight vector w = g v / ||v|| has its length g as a parameter of
+its own. The layers of ConvS2S have it."""
 
 from __future__ import annotations
 

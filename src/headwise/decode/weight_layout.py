@@ -35,8 +35,8 @@ def to_column_major(model: Model) -> Model:
 
 
 def fold_weight_norm(model: Model) -> Model:
-    """Replace layers with weight normalisation by linear layers and heads with the normalised weights, in place, so that
-    a decoding step need not compute these."""
+    """Replace layers with weight normalisation by linear layers and heads with the normalised weights, in place, so
+    that a decoding step need not compute these."""
     replacements: dict[int, nn.Module] = {}  # shared modules stay shared
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):

@@ -1,14 +1,14 @@
-"""ByteNet (Kalchbrenner et al. 2016, "Neural Machine Translation in Linear Time"): dilated convolutions over characters,
-the decoder stacked on the encoder position by position, without attention and without recurrence.
+"""ByteNet (Kalchbrenner et al. 2016, "Neural Machine Translation in Linear Time"): dilated convolutions over
+characters, the decoder stacked on the encoder position by position, without attention and without recurrence.
 
     blocks/dilated_convolution.py   residual blocks, dynamic unfolding
 
 Encoder and decoder have 30 blocks each, with dilations 1, 2, 4, 8, 16 six times; the language model is the decoder
 alone, with multiplicative units.
 
-DISCREPANCY: no code was released. Open in the paper, chosen here: the decoder reads the sum of the target's embedding
-and the encoder's output; a multiplicative block has one unit; the last layer's outputs have a norm and a ReLU before the
-output layer; matrices are initialised Xavier-uniform, embeddings N(0, 1), output embeddings N(0, 1 / width).
+DISCREPANCY: no code was released. Where the paper is not explicit, we choose: the decoder reads the sum of the target's
+embedding and the encoder's output; a multiplicative block has one unit; the last layer's outputs have a norm and a ReLU
+before the output layer; matrices are initialised Xavier-uniform, embeddings N(0, 1), output embeddings N(0, 1 / width).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""ConvS2S (Gehring et al. 2017, "Convolutional Sequence to Sequence Learning"): an encoder-decoder of gated convolutions
-with attention in every decoder layer, without recurrence.
+"""ConvS2S (Gehring et al. 2017, "Convolutional Sequence to Sequence Learning"): an encoder-decoder of gated
+convolutions with attention in every decoder layer, without recurrence.
 
     blocks/gated_convolution.py   its layers, their equations, the encoder's memory
     blocks/weight_norm.py         weight normalisation of all linear layers and convolutions
@@ -7,9 +7,9 @@ with attention in every decoder layer, without recurrence.
 The sizes `en-ro`, `en-de` and `en-fr` are those of fairseq's `fconv`, by the authors, with the paper's 40,000 subwords;
 `small` is fairseq's for IWSLT'14.
 
-DISCREPANCY: comments in fairseq's first version have other widths for `en-de` and `en-fr` (10 layers of 512 and 3 of 768
-channels, as the paper) than its code (9 of 512 and 4 of 1024), which is followed here. Embeddings have 512 channels in
-the paper, 768 in the code of these two.
+DISCREPANCY: comments in fairseq's first version give `en-de` 10 layers of 512 and 3 of 768 channels, its code 9 of 512
+and 4 of 1024; likewise for `en-fr`. The code is followed here. Embeddings have 512 channels in the paper, 768 in the
+code of these two.
 """
 
 from __future__ import annotations

@@ -74,7 +74,9 @@ class TokenConvolution(nn.Module):
             return stream.x
         span, dilation = 1 + (self.kernel - 1) * self.dilation, self.dilation
         extended = extend_with_neighbours(stream.x, span, self.causal, stream, ctx)
-        windows = extended.unfold(1, span, 1)[..., ::dilation].mT  # (B, T + span - 1, C) -> (B, T, C, K) -> (B, T, K, C)
+        windows = extended.unfold(1, span, 1)[
+            ..., ::dilation
+        ].mT  # (B, T + span - 1, C) -> (B, T, C, K) -> (B, T, K, C)
         if stream.segment is not None:
             mask = build_segment_mask(stream.segment, span, self.causal)[..., ::dilation]
             windows = windows * mask.unsqueeze(-1)
