@@ -72,15 +72,14 @@ class TokenConvolution(nn.Module):
         """The tokens of each window, side by side in channels: (B, T, C) -> (B, T, KC)."""
         if self.kernel == 1:
             return stream.x
-        span, dilation = 1 + (self.kernel - 1) * self.dilation, self.dilation
+        span, length = 1 + (self.kernel - 1) * self.dilation, stream.x.shape[1]
         extended = extend_with_neighbours(stream.x, span, self.causal, stream, ctx)
-        windows = extended.unfold(1, span, 1)[
-            ..., ::dilation
-        ].mT  # (B, T + span - 1, C) -> (B, T, C, K) -> (B, T, K, C)
+        starts = range(0, span, self.dilation)
+        taps = [extended[:, start : start + length] for start in starts]  # K x (B, T, C)
         if stream.segment is not None:
-            mask = build_segment_mask(stream.segment, span, self.causal)[..., ::dilation]
-            windows = windows * mask.unsqueeze(-1)
-        return windows.flatten(2)
+            mask = build_segment_mask(stream.segment, span, self.causal)  # (B, T, span)
+            taps = [tap * mask[..., start : start + 1] for tap, start in zip(taps, starts, strict=True)]
+        return torch.cat(taps, dim=-1)
 
 
 class SeparableTokenConvolution(nn.Module):
