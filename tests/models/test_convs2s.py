@@ -151,7 +151,8 @@ def test_it_learns_to_reverse_and_decodes(beams: int) -> None:
     [
         ({"encoder": [{"width": 8, "kernel": 4}]}, "kernel: a kernel of 4 tokens has no centre in an encoder"),
         ({"positions": "rotary"}, "positions: 'rotary' changes the scores of self-attention"),
-        ({"encoder": []}, "encoder"),
+        ({"encoder": []}, "encoder: has no layers"),
+        ({"decoder": [{"width": 8, "kernl": 3}]}, r"^[^\n]*kernl: unknown key; did you mean kernel\?$"),
         ({"task": "tag"}, "'convs2s' cannot tag"),
         ({"tie": "target"}, "embeddings and outputs have widths 16 and 20"),
     ],

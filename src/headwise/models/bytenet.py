@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import nn
 
 from headwise.blocks.dilated_convolution import (
@@ -49,7 +49,7 @@ class ByteNetConfig(VocabularyFields, ModelConfig):
     hidden: int = Field(0, ge=0)  # d, channels inside a block; 0: half of the width
     depth: int = Field(30, ge=1)  # blocks of the encoder, and as many of the decoder
     kernel: int = Field(3, ge=1)  # tokens; odd in an encoder
-    dilations: tuple[PositiveInt, ...] = Field((1, 2, 4, 8, 16), min_length=1)  # repeated over the blocks
+    dilations: tuple[PositiveInt, ...] = (1, 2, 4, 8, 16)  # repeated over the blocks
     block: Literal["relu", "multiplicative"] = "relu"
     length_ratio: float = Field(1.2, ge=1, le=100)  # a
     extra_length: int = Field(0, ge=0, le=10_000)  # b
@@ -57,6 +57,13 @@ class ByteNetConfig(VocabularyFields, ModelConfig):
     tie: Tie = "none"
     output_bias: bool = True
     embeddings: str = ""  # a run or a word2vec text file to initialise the embedding table from
+
+    @field_validator("dilations")
+    @classmethod
+    def _check_dilations(cls, dilations: tuple[int, ...]) -> tuple[int, ...]:
+        if not dilations:
+            raise ValueError("is empty; give it at least one distance of tokens, such as [1, 2, 4]")
+        return dilations
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         parts = ModelParts(

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import nn
 
 from headwise.blocks.gated_convolution import (
@@ -66,8 +66,8 @@ class ConvS2SConfig(VocabularyFields, ModelConfig):
     """Settings of ConvS2S. As published, source, target and output have separate embedding tables."""
 
     kind: Literal["convs2s"] = "convs2s"
-    encoder: tuple[ConvolutionLayers, ...] = Field(EN_DE, min_length=1)  # from the lowest layers to the highest
-    decoder: tuple[ConvolutionLayers, ...] = Field(EN_DE, min_length=1)
+    encoder: tuple[ConvolutionLayers, ...] = EN_DE  # from the lowest layers to the highest
+    decoder: tuple[ConvolutionLayers, ...] = EN_DE
     embedding_width: int = Field(768, ge=1)  # of both sides, and of the encoder's outputs
     output_width: int = Field(512, ge=1)  # of the output layer's inputs
     positions: AnyPosition = LearnedPositionsConfig(max_length=1024)
@@ -76,6 +76,13 @@ class ConvS2SConfig(VocabularyFields, ModelConfig):
     output_layer: AnyOutputLayer = WeightNormSoftmaxConfig()
     output_bias: bool = True
     embeddings: str = ""  # a run or a word2vec text file to initialise the embedding table from
+
+    @field_validator("encoder", "decoder")
+    @classmethod
+    def _check_layers(cls, groups: tuple[ConvolutionLayers, ...]) -> tuple[ConvolutionLayers, ...]:
+        if not groups:
+            raise ValueError("has no layers; give it at least one, such as [{width = 256, kernel = 3, depth = 4}]")
+        return groups
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         if self.positions.make_score_mod_builder(BuildContext(self.embedding_width, 1, self.embedding_width))(1, 2):
