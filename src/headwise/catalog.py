@@ -37,6 +37,8 @@ HOMES = {  # in the order of years
     "bahdanau": "headwise.models.seq2seq:BAHDANAU_ENTRY",
     "luong": "headwise.models.seq2seq:LUONG_ENTRY",
     "gnmt": "headwise.models.gnmt:GNMT_ENTRY",
+    "bytenet": "headwise.models.bytenet:ENTRY",
+    "convs2s": "headwise.models.convs2s:ENTRY",
     "transformer": "headwise.models.transformer:ENTRY",
     "gpt": "headwise.models.gpt:GPT_ENTRY",
     "bert": "headwise.models.bert:BERT_ENTRY",

@@ -296,3 +296,31 @@ def test_an_output_layer_of_ones_own_is_checked(tmp_path: Path) -> None:
     verdicts = [verdict for _, verdict in judge_file(tmp_path / "capped.py")]
     assert {verdict.check for verdict in verdicts if not verdict.passed} == {"loss", "text loss"}
     assert len(verdicts) > 10
+
+
+@pytest.mark.parametrize("task", ["transduce", "language-model", "masked"])
+@pytest.mark.parametrize("embedding", list(EMBEDDINGS))
+def test_a_softmax_with_weight_normalisation_does_what_its_parts_declare(task: str, embedding: str) -> None:
+    torch.manual_seed(0)
+    # ReLUs in the MLM transform of eight channels leave so little variance to its norm that central differences are off
+    settings = {"width": 8, "heads": 2, "hidden": 8, "dropout": 0.0, "activation": "gelu", "task": task}
+    layers = {"token_embedding": EMBEDDINGS[embedding], "output_layer": "weight_norm"}
+    check_model(headwise.build("transformer-tiny", vocab=VOCAB, **settings, **layers))
+
+
+def test_logits_with_weight_normalisation_are_those_of_torch() -> None:
+    torch.manual_seed(0)
+    head = headwise.build("transformer-tiny", vocab=VOCAB, output_layer="weight_norm", output_bias=True).decoder.head
+    torch.nn.init.uniform_(head.gain, 0.5, 2.0)
+    theirs = torch.nn.Linear(head.table.embedding_dim, VOCAB)
+    theirs.load_state_dict({"weight": head.table.weight, "bias": head.bias})
+    theirs = torch.nn.utils.parametrizations.weight_norm(theirs)
+    theirs.parametrizations.weight.original0.data = head.gain.detach().unsqueeze(-1)  # type: ignore[union-attr]
+    x = torch.randn(2, 3, head.table.embedding_dim)
+    torch.testing.assert_close(head(x), theirs(x))
+
+
+def test_weight_normalisation_of_a_table_in_clusters_is_refused() -> None:
+    layers = {"token_embedding": CLUSTERS, "output_layer": "weight_norm"}
+    with pytest.raises(UserError, match="tie: the token embedding has clusters"):
+        headwise.build("transformer-tiny", vocab=VOCAB, width=8, heads=2, tie="all", **layers)

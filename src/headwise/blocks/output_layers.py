@@ -1,9 +1,10 @@
 """Output layers beside the softmax over one table: the adaptive softmax (Grave et al. 2017, "Efficient softmax
-approximation for GPUs") and the mixture of softmaxes (Yang et al. 2018, "Breaking the Softmax Bottleneck").
+approximation for GPUs"), the mixture of softmaxes (Yang et al. 2018, "Breaking the Softmax Bottleneck") and a softmax
+with weight normalisation (Salimans and Kingma 2016).
 
-Their `forward` returns log-probabilities, which are logits too: their softmax is the distribution, so that search,
-sampling and ensembles need not know the kind. References: torch.nn.AdaptiveLogSoftmaxWithLoss; the vocabulary
-embeddings of mesh-tensorflow, with which Narang et al. 2021 trained.
+The `forward` of the first two returns log-probabilities, which are logits too: their softmax is the distribution, so
+that search, sampling and ensembles need not know the kind. References: torch.nn.AdaptiveLogSoftmaxWithLoss; the
+vocabulary embeddings of mesh-tensorflow, with which Narang et al. 2021 trained.
 
 Letters: B rows, T length, C width, V vocab, K components, N tokens, n tokens of a chunk.
 """
@@ -31,6 +32,7 @@ from headwise.blocks.token_embeddings import (
     compute_logits,
     project_back,
 )
+from headwise.blocks.weight_norm import normalize_weight
 from headwise.config.base import Config, describe_config
 from headwise.errors import UserError
 
@@ -161,6 +163,26 @@ class MixtureOfSoftmaxes(OutputLayer):
         return max(1, count_chunk_rows(self.vocab) // self.components)
 
 
+class WeightNormSoftmax(OutputLayer):
+    """A softmax whose output embeddings have weight normalisation: logit_v = g_v E_v x / ||E_v|| (+ b_v)."""
+
+    def __init__(self, width: int, vocab: int, **settings: Any):
+        super().__init__(width, vocab, **settings)
+        self.gain = nn.Parameter(torch.ones(vocab))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(self.transform(x), self.compute_weight(), self.bias)
+
+    def loss(self, x: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Loss:
+        weight, settings = self.compute_weight(), (labels, self.pad, label_smoothing, self.z_loss)
+        return compute_cross_entropy(self.transform(x), weight, self.bias, *settings)
+
+    def compute_weight(self) -> Tensor:
+        """The normalised output embeddings, (V, C)."""
+        assert isinstance(self.table, nn.Embedding)
+        return normalize_weight(self.table.weight, self.gain)
+
+
 @dataclass(frozen=True)
 class OutputContext:
     """The place of an output layer in a model: the sizes that it must fit, and the model's settings."""
@@ -239,3 +261,20 @@ class MixtureOfSoftmaxesConfig(OutputConfig):
 
     def build(self, output_ctx: OutputContext) -> OutputLayer:
         return MixtureOfSoftmaxes(self.components, self.bias, vocab=output_ctx.vocab, **output_ctx.settings)
+
+
+class WeightNormSoftmaxConfig(OutputConfig):
+    """One softmax, with weight normalisation of the output embeddings (Salimans and Kingma 2016)."""
+
+    kind: Literal["weight_norm"] = "weight_norm"
+
+    def build(self, output_ctx: OutputContext) -> OutputLayer:
+        settings = dict(output_ctx.settings)
+        if not isinstance(output_ctx.table, nn.Embedding | None):
+            if output_ctx.must_tie:
+                raise UserError(
+                    "tie: the token embedding has clusters, a softmax with weight normalisation one table; use "
+                    "token_embedding = 'table' or tie = 'none'"
+                )
+            settings["table"] = None
+        return WeightNormSoftmax(vocab=output_ctx.vocab, **settings)

@@ -179,6 +179,7 @@ OUTPUT_LAYERS = Table(
         "softmax": "headwise.blocks.output_layers:SoftmaxConfig",
         "adaptive": "headwise.blocks.output_layers:AdaptiveSoftmaxConfig",
         "mixture": "headwise.blocks.output_layers:MixtureOfSoftmaxesConfig",
+        "weight_norm": "headwise.blocks.output_layers:WeightNormSoftmaxConfig",
     },
 )
 

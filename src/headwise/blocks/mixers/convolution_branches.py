@@ -44,15 +44,26 @@ BranchActivation = Literal[
 
 
 class TokenConvolution(nn.Module):
-    """A convolution along the tokens, act(sum_k W_k x_{t + k - offset} + b): (B, T, C) -> (B, T, outputs); with a
-    kernel of one token, a dense layer."""
+    """A convolution along the tokens, act(sum_k W_k x_{t + k d - offset} + b): (B, T, C) -> (B, T, outputs), with a
+    dilation of d tokens; with a kernel of one token, a dense layer. `linear` has the taps side by side in its inputs;
+    without it, it is an nn.Linear."""
 
     def __init__(
-        self, inputs: int, outputs: int, kernel: int, *, causal: bool, activation: str = "identity", bias: bool = True
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        *,
+        causal: bool,
+        activation: str = "identity",
+        bias: bool = True,
+        dilation: int = 1,
+        linear: nn.Module | None = None,
     ):
         super().__init__()
-        self.kernel, self.causal, self.activation = kernel, causal, ACTIVATIONS[activation]
-        self.linear = nn.Linear(kernel * inputs, outputs, bias)  # columns: the channels of the first tap, then the next
+        self.kernel, self.causal, self.dilation, self.activation = kernel, causal, dilation, ACTIVATIONS[activation]
+        # columns: the channels of the first tap, then the next
+        self.linear = linear if linear is not None else nn.Linear(kernel * inputs, outputs, bias)
 
     def forward(self, stream: Stream, ctx: Context) -> Tensor:
         return self.activation(self.linear(self.gather_windows(stream, ctx)))
@@ -61,11 +72,14 @@ class TokenConvolution(nn.Module):
         """The tokens of each window, side by side in channels: (B, T, C) -> (B, T, KC)."""
         if self.kernel == 1:
             return stream.x
-        extended = extend_with_neighbours(stream.x, self.kernel, self.causal, stream, ctx)
-        windows = extended.unfold(1, self.kernel, 1).mT  # (B, T + K - 1, C) -> (B, T, C, K) -> (B, T, K, C)
+        span, length = 1 + (self.kernel - 1) * self.dilation, stream.x.shape[1]
+        extended = extend_with_neighbours(stream.x, span, self.causal, stream, ctx)
+        starts = range(0, span, self.dilation)
+        taps = [extended[:, start : start + length] for start in starts]  # K x (B, T, C)
         if stream.segment is not None:
-            windows = windows * build_segment_mask(stream.segment, self.kernel, self.causal).unsqueeze(-1)
-        return windows.flatten(2)
+            mask = build_segment_mask(stream.segment, span, self.causal)  # (B, T, span)
+            taps = [tap * mask[..., start : start + 1] for tap, start in zip(taps, starts, strict=True)]
+        return torch.cat(taps, dim=-1)
 
 
 class SeparableTokenConvolution(nn.Module):

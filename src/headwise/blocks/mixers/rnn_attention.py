@@ -27,11 +27,11 @@ from headwise.blocks.stream import Context, Part, Properties, Stream
 
 class SourceAttention(nn.Module):
     """Attention to the annotations h_s of a source, in one head without projections: c = sum_s a_s h_s,
-    a = softmax_s(score(q, h_s))."""
+    a = softmax_s(score(q, h_s)). `values` names the memory with other vectors to sum than h_s."""
 
-    def __init__(self, score: Score, score_mods: Sequence[ScoreMod] = (), name: str = "encoder"):
+    def __init__(self, score: Score, score_mods: Sequence[ScoreMod] = (), name: str = "encoder", values: str = ""):
         super().__init__()
-        self.score, self.score_mods, self.name = score, nn.ModuleList(score_mods), name
+        self.score, self.score_mods, self.name, self.values = score, nn.ModuleList(score_mods), name, values or name
         self.all_score_mods: tuple[ScoreMod, ...] = (*score_mods, *BASE_MASKS)
         self.needs_positions = any(mod.needs_positions for mod in score_mods)
 
@@ -47,7 +47,7 @@ class SourceAttention(nn.Module):
         # None if no score mod reads positions, so that all steps share one mask.
         query_pos = fold_beams(pos, q.shape[2]) if self.needs_positions else None
         layout = AttentionLayout(q.shape[2], keys.shape[2], query_pos, memory.pos, memory.keep)
-        values = memory.x.unsqueeze(1)  # (B, S, C) -> (B, 1, S, C)
+        values = ctx.memory[self.values].x.unsqueeze(1)  # (B, S, C) -> (B, 1, S, C)
         inputs = AttentionInputs(
             q, keys, values, self.score.scale, layout, self.all_score_mods,
             shared=ctx.shared, is_cross=True, score=self.score, side=ctx.side, path=ctx.path,
