@@ -33,6 +33,7 @@ ATTENTION_FREE = {
     "gru",
     "skipgram",
     "cbow",
+    "bytenet",
     "sutskever",
     "cho",
     "cnn",
