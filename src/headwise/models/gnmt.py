@@ -48,7 +48,8 @@ class GnmtConfig(Seq2SeqConfig):
     dropout: float = Field(0.2, ge=0, lt=1)
     score: AnyScore = AdditiveConfig()
     score_mods: tuple[AnyScoreMod, ...] = ()
-    experts: ExpertsConfig | None = None  # a mixture of experts before the last layer of encoder and decoder
+    # a mixture of experts before the last layer of encoder and decoder
+    experts: ExpertsConfig | Literal["none"] = "none"
 
     @model_validator(mode="after")
     def _check_depths(self) -> Self:
@@ -59,7 +60,7 @@ class GnmtConfig(Seq2SeqConfig):
                 f"the encoder has final states for {self.depth} of {self.decoder_depth} decoder layers; raise depth, "
                 'or use initial_state = "zeros"'
             )
-        if self.experts is not None and self.depth < 3:
+        if self.experts != "none" and self.depth < 3:
             raise ValueError(f"experts stand before the third layer of the encoder or a later one, not in {self.depth}")
         return self
 
@@ -92,7 +93,7 @@ class GnmtConfig(Seq2SeqConfig):
         return Wiring([part], nn.Identity, lambda: ResidualAdd(self.dropout))
 
     def _build_experts(self, causal: bool) -> Part | None:
-        if self.experts is None:
+        if self.experts == "none":
             return None
         part = self.experts.build(BuildContext(self.width, heads=1, hidden=4 * self.width, causal=causal))
         assert isinstance(part, Part)
