@@ -117,11 +117,11 @@ class OutputLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of all tokens, (B, T, C) -> (B, T, V)."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} has no forward method")
 
     def loss(self, x: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Loss:
         """Cross-entropy loss with label smoothing and z-loss of (B, T, C) against labels (B, T); padding is ignored."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} has no loss method")
 
 
 class VocabularyHead(OutputLayer):

@@ -89,6 +89,7 @@ class Positions(nn.Module, PositionStep):
     start, start + 1, ...; with -1 it is anything."""
 
     max_length: int = 0  # number of positions; 0: any number
+    adds_vectors: bool = True  # whether it adds a vector for each position, which can be concatenated instead
 
 
 class Embedding(nn.Module, EmbeddingStep):

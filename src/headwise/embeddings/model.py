@@ -68,16 +68,16 @@ class WordVectors(HtmlTree, nn.Module):
 
     def count_pairs(self, batch: Rows) -> int:
         """The number of positive pairs in the loss of some rows."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} has no count_pairs method")
 
     def learn(self, batch: Rows, noise: NegativeSampler, optimizers: list[Adagrad], rate: float) -> Tensor:
         """One step on some rows; returns their summed loss as a tensor, without synchronisation."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} has no learn method")
 
     def score(self, batch: Rows, negatives: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The row of each true pair (P,), its score (P, 1), and those with the negative samples (B, R) in its place
         (P, R)."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} has no score method")
 
     @torch.inference_mode()
     def rank_contexts(self, texts: Iterable[ArrayLike], others: int = 99) -> tuple[np.ndarray, np.ndarray]:

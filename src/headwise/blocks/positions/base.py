@@ -38,6 +38,8 @@ class PositionConfig(Config):
 class NoPositions(Positions):
     """No position embedding: for models whose positions are score mods, or that need none."""
 
+    adds_vectors = False
+
     def forward(self, x: Tensor, pos: Tensor, start: int) -> Tensor:
         return x
 

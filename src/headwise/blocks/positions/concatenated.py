@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from headwise.blocks.positions.absolute import SinusoidalPositionsConfig
-from headwise.blocks.positions.base import NoPositions, PositionConfig
+from headwise.blocks.positions.base import PositionConfig
 from headwise.blocks.stack import Positions
 from headwise.blocks.tables import AnyPosition
 from headwise.errors import UserError
@@ -23,6 +23,8 @@ from headwise.errors import UserError
 
 class ConcatenatedPositions(Positions):
     """Concatenated position embedding: W [x; p], with p the vector of P channels that `positions` would add."""
+
+    adds_vectors = False
 
     def __init__(self, width: int, position_width: int, positions: Positions):
         super().__init__()
@@ -44,7 +46,7 @@ class ConcatenatedPositionsConfig(PositionConfig):
     def build_positions(self, width: int) -> Positions:
         position_width = self.width or width
         positions = self.positions.build_positions(position_width)
-        if isinstance(positions, NoPositions | ConcatenatedPositions):
+        if not positions.adds_vectors:
             raise UserError(
                 f"positions.positions: '{self.positions.kind}' adds no vectors that could be concatenated; "
                 "use sinusoid, learned or axial"
