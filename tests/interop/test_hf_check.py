@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from transformers import GenerationConfig
 
 from headwise.cli.main import main
+from headwise.decode.config import DecodeConfig
 from headwise.errors import UserError
 from headwise.interop.hf.check import TOLERANCE, check_folder
 from headwise.interop.hf.read import read_folder
@@ -112,13 +113,22 @@ def test_several_end_tokens_of_config_json_count_without_a_generation_config(tmp
     assert before.equal and after.equal and before.searches[0].tokens > after.searches[0].tokens
 
 
-def test_a_bart_that_does_not_force_bos_may_start_with_another_token(tmp_path: Path) -> None:
-    folder = save_folder(build_hf_model("bart", "BartForConditionalGeneration"), tmp_path / "in")
-    greedy, asked = check_folder(folder).searches
-    assert greedy.equal and asked.first_differing == (1, 1)
-    file = folder / "generation_config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "forced_bos_token_id": 0}))
-    assert check_folder(folder).equal
+@pytest.mark.parametrize("forced", [None, 0, 5])
+def test_a_bart_forces_the_first_token_as_its_folder_does(forced: int | None, tmp_path: Path) -> None:
+    hf_model = build_hf_model("bart", "BartForConditionalGeneration")
+    hf_model.generation_config.forced_bos_token_id = forced
+    folder = save_folder(hf_model, tmp_path / "in")
+    comparison = check_folder(folder)
+    assert comparison.equal and all(search.tokens for search in comparison.searches), str(comparison)
+    imported = read_folder(folder)
+    decode = DecodeConfig(**imported.decode_settings)
+    write_folder(
+        imported.model, imported.config, imported.task, None, tmp_path / "out", imported.vocabularies.source,
+        decode=decode,
+    )  # fmt: skip
+    written = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    assert written.get("forced_bos_token_id") == forced
+    assert check_folder(tmp_path / "out", imported.model).equal
 
 
 def test_import_compares_and_writes_only_a_named_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,7 +46,7 @@ ARCHITECTURES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mistral": ("MistralConfig", "MistralForCausalLM", {**DECODER, "bos_token_id": 1, "sliding_window": None}),
     "bart": (
         "BartConfig", "BartForConditionalGeneration",
-        {**SIDES, "pad_token_id": 1, "bos_token_id": 0, "forced_bos_token_id": 0},
+        {**SIDES, "pad_token_id": 1, "bos_token_id": 0},
     ),
     "marian": (
         "MarianConfig", "MarianMTModel", {**SIDES, "pad_token_id": VOCAB - 1, "decoder_start_token_id": VOCAB - 1}
@@ -133,6 +133,8 @@ def create(name: str, **settings: Any) -> Any:
     if name in ("bart", "marian"):
         settings["forced_eos_token_id"] = settings["eos_token_id"]
     theirs = getattr(transformers, model)(getattr(transformers, config)(vocab_size=VOCAB, **settings)).eval()
+    if name == "bart":
+        theirs.generation_config.forced_bos_token_id = 0
     with torch.no_grad():
         for weight in filter(lambda weight: weight.requires_grad, theirs.parameters()):  # sinusoids stay sinusoids
             weight.add_(0.25 * torch.randn_like(weight))  # outputs that vary, with logits far enough apart

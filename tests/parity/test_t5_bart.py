@@ -33,7 +33,6 @@ T5: dict[str, Any] = {
 BART: dict[str, Any] = {
     "vocab_size": VOCAB, "d_model": 32, "encoder_layers": 2, "decoder_layers": 3, "max_position_embeddings": 24,
     "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48,
-    "forced_bos_token_id": 0,
 }  # fmt: skip
 V11 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 FORMS: list[tuple[str, dict[str, Any]]] = [
@@ -58,6 +57,7 @@ def build_hf_model(kind: str, spread: float = 0.1, name: str = "", **settings: A
         parameter.data += spread * torch.randn_like(parameter)
     if kind == "Bart" and not name:
         model.final_logits_bias.normal_()
+        model.generation_config.forced_bos_token_id = 0
     return model
 
 

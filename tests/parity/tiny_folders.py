@@ -160,13 +160,14 @@ def logits(imported: ImportedModel, model: Any) -> tuple[Tensor, Tensor]:
     ids = torch.tensor([[5, 6, 7, 8, 9, 10], [11, 5, 12, 13, 14, 15]])
     real = [number for number in range(len(order)) if number not in imported.vocabularies.target.suppressed_ids]
     if imported.task == "transduce":
-        source, target = (torch.nn.functional.pad(ids, pad, value=mark) for pad, mark in (((0, 1), EOS), ((1, 0), BOS)))
+        bart = imported.config.kind == "bart"
+        start = imported.config.start_id if bart else BOS
+        source, target = (torch.nn.functional.pad(ids, pad, value=id_) for pad, id_ in (((0, 1), EOS), ((1, 0), start)))
         actual = imported.model(source, target)
-        if imported.config.kind == "bart":
-            source, target = (
-                torch.nn.functional.pad(source, (1, 0), value=BOS),
-                torch.nn.functional.pad(target, (1, 0), value=EOS),
-            )
+        if bart:
+            source = torch.nn.functional.pad(source, (1, 0), value=BOS)
+        if bart and start == BOS:  # EOS comes before BOS
+            target = torch.nn.functional.pad(target, (1, 0), value=EOS)
         expected = model(input_ids=order[source], decoder_input_ids=order[target]).logits[:, -actual.shape[1] :]
     elif imported.task == "masked":
         actual, opens = imported.model(ids), imported.model.encoder.prefix_id is not None

@@ -2,7 +2,8 @@
 
 The Transformer of 2017 with GELU, learned positions and LayerNorm on the embeddings. As in BERT, the encoder's input
 has a start token before and an end token after the text. As in the released models, the decoder's input starts with EOS
-and BOS, and the first two rows of the position tables are unused.
+and BOS (`start_id = 2`: with EOS alone, for folders that do not force BOS), and the first two rows of the position
+tables are unused.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class BartConfig(TwoStackFields, TextFields, ModelConfig):
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.encoder), prefix_id=BOS),
             decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),
         )
-        parts = replace(parts, decoder_prefix_id=EOS, labels_from=self.labels_from)
+        prefix_id = EOS if self.start_id == BOS else None
+        parts = replace(parts, decoder_prefix_id=prefix_id, labels_from=self.labels_from)
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
         init_normal(model)
         return model

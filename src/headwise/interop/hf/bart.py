@@ -19,6 +19,7 @@ from headwise.interop.hf.architecture import (
     name_activation,
 )
 from headwise.models.bart import BartConfig
+from headwise.text import BOS, EOS
 
 # `attribute_map` of `transformers`; of two stacks it means the encoder's.
 ALIASES = {
@@ -73,6 +74,8 @@ class HfBartConfig(HfTextConfig):
     bos_token_id: TokenId = 0
     eos_token_id: TokenId = 2
     decoder_start_token_id: TokenId = 2
+    forced_bos_token_id: TokenId = None  # generation_config.json decides, where there is one
+    force_bos_token_to_be_generated: bool = False
     # Keys of older files; BART of `transformers` supports one value of each.
     normalize_before: Literal[False] = False
     normalize_embedding: Literal[True] = True
@@ -95,6 +98,12 @@ class HfBartConfig(HfTextConfig):
     def context(self) -> int:
         return self.max_position_embeddings
 
+    @property
+    def forces_bos(self) -> bool:
+        """Whether the first token that is generated, after the EOS that the decoder starts from, is always BOS."""
+        forced = self.bos_token_id if self.force_bos_token_to_be_generated else self.forced_bos_token_id
+        return forced is not None and forced == self.bos_token_id
+
     def tied_weights(self, class_name: str) -> dict[str, str]:
         first = 0 if class_name.endswith("ForConditionalGeneration") else 1  # the output table is tied first
         return dict(list(TIED_WEIGHTS.items())[first:]) if self.tie_word_embeddings else {}
@@ -113,6 +122,7 @@ class HfBartConfig(HfTextConfig):
             "hidden_dropout": self.activation_dropout,
             "scale_embeddings": self.scale_embedding,
             "output_bias": "final_logits_bias" in names,
+            "start_id": EOS if task == "transduce" and not self.forces_bos else BOS,
             **READ_DECODER.get(task, {}),
         }
 
@@ -135,6 +145,7 @@ class HfBartConfig(HfTextConfig):
             "activation_dropout": config.hidden_dropout,
             "scale_embedding": config.scale_embeddings,
             "tie_word_embeddings": config.tie in ("auto", "all"),
+            "forced_bos_token_id": cls.model_fields["bos_token_id"].default if config.start_id == BOS else None,
         }
         return cls.model_validate(data)
 

@@ -141,7 +141,8 @@ def _write_text_model(
     data = build_config_json(hf_config, class_name, ["LABEL_0"] if task == "regress" else labels)
     data |= choose_problem_type(task, function, labels)
     data |= {f"{architecture.special_name(name)}_token_id": getattr(source, name) for name in SPECIAL_NAMES}
-    data |= {f"{hf_name}_token_id": getattr(source, name) for hf_name, name in architecture.extra_special_ids.items()}
+    extra_ids = {f"{key}_token_id": getattr(source, name) for key, name in architecture.extra_special_ids.items()}
+    data |= {key: value for key, value in extra_ids.items() if getattr(hf_config, key, value) is not None}
     if separate:
         data["decoder_vocab_size"] = target.vocab
     if architecture.zero_padding and model.encoder.embed.table.weight[PAD].count_nonzero():
