@@ -196,6 +196,9 @@ def test_images_with_boxes_or_captions(images):
     }
     (images / "boxes.json").write_text(json.dumps(boxes))
     assert recognise([images]).shape == "boxes"
+    boxes["images"] *= 2000  # annotations are beyond what is looked at first
+    (images / "boxes.json").write_text(json.dumps(boxes))
+    assert recognise([images]).shape == "boxes"
 
 
 def test_the_task_and_the_columns_of_the_user_overrule(tmp_path):

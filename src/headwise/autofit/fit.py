@@ -25,6 +25,8 @@ from headwise.runs import Run
 from headwise.tasks.base import Evaluation
 from headwise.tasks.tables import TASKS, task_config
 from headwise.train.loop import Result
+from headwise.vision.config import ImagesConfig
+from headwise.vision.corpora import load_images
 
 Announce = Callable[[str], None]
 MAX_COMPARED = 200_000  # rows of a training part with which those of a given test part are compared
@@ -178,6 +180,12 @@ def describe(files: Sequence[str | Path], recognition: Recognition, chosen: Plan
 def _describe_split(chosen: Plan) -> Iterator[str]:
     """What is held out for validation and test."""
     data, statistics = chosen.experiment.data, chosen.statistics
+    if isinstance(data, ImagesConfig):
+        images = load_images(data)
+        total = sum(len(part) for part in (images.train, images.valid, images.test))
+        held_out = f"{len(images.test):,} to test and {len(images.valid):,} to validate"
+        yield f"{total:,} images; held out: {held_out}; identical ones stay together"
+        return
     if not isinstance(data, TextDataConfig) or statistics is None:
         return
     corpus = load_corpus(chosen.experiment.task.task_class.adapt_data(data))

@@ -212,11 +212,21 @@ def _find_json(path: Path) -> Literal["", "json", "jsonl"]:
                 f'{path}: has a list in each line; write objects with names, such as {{"text": "...", "label": "..."}}'
             )
         return "json"
-    alone = len(lines) == 1
-    if alone and (_CONTAINER.search(lines[0]) or not _is_object(lines[0])):
-        cut = len(start) >= START_BYTES // 4 and not _CONTAINER.search(lines[0])  # an object of one long line
-        return "jsonl" if cut else "json"
-    return "jsonl" if _is_object(lines[0]) else "json"
+    if len(lines) == 1 and not _has_second_line(path):
+        return "json" if _CONTAINER.search(lines[0]) or not _is_object(lines[0]) else "jsonl"
+    return "jsonl" if len(lines) == 1 or _is_object(lines[0]) else "json"
+
+
+def _has_second_line(path: Path) -> bool:
+    """Whether anything but space comes after the first line, which may be longer than what is looked at."""
+    with open_text(path) as file:
+        ended = False
+        while block := file.read(START_BYTES):
+            _, newline, rest = (b"", b"", block) if ended else block.partition(b"\n")
+            ended = ended or bool(newline)
+            if ended and rest.strip():
+                return True
+    return False
 
 
 def _is_object(line: str) -> bool:
