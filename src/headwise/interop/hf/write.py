@@ -40,7 +40,6 @@ from headwise.interop.hf.tokenizer_json import add_post_processor, to_tokenizer_
 from headwise.interop.hf.weights import build_state_dict
 from headwise.models.assemble import TextFields
 from headwise.models.generative import GenerativeModel
-from headwise.models.image_fields import ImageFields
 from headwise.models.language_model import LanguageModel
 from headwise.models.layers import LayerFields, StackConfig
 from headwise.models.masked_lm import MaskedLanguageModel
@@ -259,14 +258,13 @@ def choose_architecture(
     same kind, or a relative; of timm if `transformers` has none of this kind. Reading the Hugging Face config back
     must give the same settings. `separate`: source and target have vocabularies of their own; `model_type`: no other
     architecture is considered."""
-    able = [each for each in list_architectures(timm=layout == "timm") if each.choose_class_name(task)]
-    candidates = [each for each in able if isinstance(config, (each.config, *each.relatives))]
+    candidates = find_candidates(config, task, timm=layout == "timm")
     if model_type:
         load_architecture(model_type, "--as")  # refuses an unknown one
         candidates = [each for each in candidates if each.model_type == model_type]
         if not candidates:
             raise UserError(f"--as: {model_type} has no class for the task '{task}' of '{config.kind}'; leave it out")
-    if layout == "auto" and not candidates and isinstance(config, ImageFields):
+    if layout == "auto" and not candidates and find_candidates(config, task, timm=True):
         return choose_architecture(config, task, layout="timm")
     if separate and candidates:
         candidates = [each for each in candidates if "decoder_vocab_size" in each.hf_config.model_fields]
@@ -301,6 +299,12 @@ def choose_architecture(
         library = "timm" if layout == "timm" else "transformers"
         raise UserError(NO_ARCHITECTURE.format(library=library, kind=config.kind, task=task))
     raise UserError(min(refusals, key=lambda refusal: refusal[0])[1])  # of the closest architecture
+
+
+def find_candidates(config: Any, task: str, timm: bool) -> list[Architecture]:
+    """The architectures of a library, transformers or timm, that have such a model for a task."""
+    able = [each for each in list_architectures(timm=timm) if each.choose_class_name(task)]
+    return [each for each in able if isinstance(config, (each.config, *each.relatives))]
 
 
 def shares_at_most(config: Any, other: Any) -> bool:
