@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,15 @@ from headwise.data.formats import SUFFIXES
 from headwise.data.generated import GeneratedCorpus, parse_corpus
 from headwise.data.glue import GLUE
 from headwise.data.listops import ListOps
+from headwise.data.packages import find_package
 from headwise.data.periods import Periods
+from headwise.data.questions import Questions
 from headwise.data.read import Pair, are_aligned, expand_files
 from headwise.data.readers.arrow import find_splits
 from headwise.data.readers.jsonl import is_jsonl
 from headwise.data.splits import Pairs, PrefixedPairs, Row, Rows, Sizes, Subsample, TextSpan, has_groups, hold_out
 from headwise.data.texts import join_pieces
 from headwise.errors import UserError, nearest
-from headwise.utils.extras import describe_missing
 
 MAX_IN_MEMORY = 2**26  # bytes; larger files, and texts of any size, are read at each iteration
 COMPRESSION = 8  # times that a compressed or Parquet file grows when it is read, about
@@ -112,6 +112,7 @@ GENERATED: dict[str, type[GeneratedCorpus]] = {
     "duplication": Duplication,
     "sotu": Periods,
     "docstrings": Docstrings,
+    "questions": Questions,
 }
 
 
@@ -189,7 +190,7 @@ def resolve_name(data: TextDataConfig) -> TextDataConfig:
     if data.name not in CORPORA:
         raise UserError(f"data.name: no corpus is called '{data.name}'; {nearest(name, [*CORPORA, *GENERATED])}")
     named = CORPORA[data.name]
-    root = _find_package(named) if named.package else folder
+    root = str(find_package(named.package)) if named.package else folder
     if not root:
         raise UserError(
             f"data.name: the folder of '{data.name}' is not known; "
@@ -253,10 +254,3 @@ def _open_pairs(data: TextDataConfig, files: tuple[str, ...]) -> Pairs:
     aligned = are_aligned(paths, data.format, options)
     paths = paths if aligned else expand_files(paths, data.format)
     return Pairs(paths, data.format, options, data.reverse, aligned)
-
-
-def _find_package(named: NamedCorpus) -> str:
-    try:
-        return str(metadata.distribution(named.package).locate_file(""))
-    except metadata.PackageNotFoundError:
-        raise UserError(f"data.name: {describe_missing(named.package)}") from None
