@@ -57,6 +57,7 @@ def test_related_words_are_those_that_nltk_finds(
     symbols: tuple[str, ...], methods: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])  # the folders that NLTK may read
+    monkeypatch.setattr(WordNetCorpusReader, "map_wn", lambda self: None)  # of other versions, which it would download
     reader = WordNetCorpusReader(str(write_wordnet(tmp_path)), None)
     expected = {}
     for lemma, (_, tagged) in INDEX.items():
