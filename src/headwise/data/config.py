@@ -15,8 +15,8 @@ from headwise.data.readers.base import ReadOptions
 
 Form = Literal["", "NFC", "NFD", "NFKC", "NFKD"]
 Format = Literal[
-    "tsv", "csv", "jsonl", "json", "parquet", "arrow", "conll", "conllu", "conllu-trees", "squad", "labelled-zip",
-    "labelled-folders", "lines", "documents", "text", "dictionary", "codespell", "geonames",
+    "tsv", "csv", "jsonl", "json", "parquet", "arrow", "conll", "conllu", "conllu-trees", "conllu-brackets", "squad",
+    "labelled-zip", "labelled-folders", "lines", "documents", "text", "dictionary", "codespell", "geonames",
 ]  # fmt: skip
 Column = Literal["upos", "xpos", "deprel"]
 

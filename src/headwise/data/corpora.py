@@ -31,7 +31,7 @@ from headwise.errors import UserError, nearest
 
 MAX_IN_MEMORY = 2**26  # bytes; larger files, and texts of any size, are read at each iteration
 COMPRESSION = 8  # times that a compressed or Parquet file grows when it is read, about
-DOCUMENT_FORMATS = ("conll", "conllu", "conllu-trees", "squad")  # with documents, of which whole ones are held out
+DOCUMENT_FORMATS = ("conll", "conllu", "conllu-trees", "conllu-brackets", "squad")  # whole documents are held out
 SAMPLE_BYTES = 2**26  # bytes of texts that tokenisers are trained on, about
 MAX_VALID = 2**22  # characters of a validation part that is held out of one long text
 
@@ -63,24 +63,18 @@ CORPORA: dict[str, NamedCorpus] = {
             for part, file in (("train", "train"), ("valid", "val"), ("test", "test_2016_flickr"))
         }
     ),
-    "ud-ewt": NamedCorpus(
-        {
-            "format": "conllu",
-            **{
-                part: (f"ud-ewt/{file}.conllu.gz",)
-                for part, file in (("train", "train"), ("valid", "dev"), ("test", "test"))
-            },
-        }
-    ),
-    "ud-ewt-trees": NamedCorpus(
-        {
-            "format": "conllu-trees",
-            **{
-                part: (f"ud-ewt/{file}.conllu.gz",)
-                for part, file in (("train", "train"), ("valid", "dev"), ("test", "test"))
-            },
-        }
-    ),
+    **{
+        f"ud-ewt{suffix}": NamedCorpus(
+            {
+                "format": f"conllu{suffix}",
+                **{
+                    part: (f"ud-ewt/{file}.conllu.gz",)
+                    for part, file in (("train", "train"), ("valid", "dev"), ("test", "test"))
+                },
+            }
+        )
+        for suffix in ("", "-trees", "-brackets")
+    },
     "sentence-polarity": NamedCorpus(
         {
             "train": ("sentence-polarity/sentence_polarity.zip",),

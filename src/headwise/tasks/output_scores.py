@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from headwise.evaluate.answers import exact_match, word_f1
+from headwise.evaluate.attachment import attachment_scores
 from headwise.evaluate.bleu import bleu, tokenised_bleu
 from headwise.evaluate.error_rates import character_error_rate, phoneme_error_rate, sequence_error_rate, word_error_rate
 from headwise.evaluate.rouge import rouge_l, rouge_n
@@ -53,9 +54,11 @@ def score_sequences(outputs: Sequence[str], references: References, scoring: Sco
 
 
 def score_words(outputs: Sequence[str], references: References, scoring: Scoring) -> list[Score]:
-    return [
-        rate(outputs, references, resamples=scoring.resamples) for rate in (word_error_rate, sequence_error_rate)
-    ]
+    return [rate(outputs, references, resamples=scoring.resamples) for rate in (word_error_rate, sequence_error_rate)]
+
+
+def score_trees(outputs: Sequence[str], references: References, scoring: Scoring) -> list[Score]:
+    return attachment_scores(outputs, references, resamples=scoring.resamples)
 
 
 OUTPUT_SCORES: dict[str, OutputScores] = {
@@ -64,4 +67,5 @@ OUTPUT_SCORES: dict[str, OutputScores] = {
     "ser": OutputScores(Metric("ser", lower=True), score_sequences),
     "wer": OutputScores(Metric("wer", lower=True), score_words),
     "answers": OutputScores(Metric("exact_match", lower=False), score_answers),
+    "brackets": OutputScores(Metric("las", lower=False), score_trees),
 }

@@ -166,7 +166,8 @@ def compute_nll(model: nn.Module, data: PairData) -> tuple[np.ndarray, np.ndarra
 class TransduceConfig(TaskConfig):
     """Sequence-to-sequence: turn a source into a target. `auto` scores sub-word outputs with BLEU, others with the
     sequence error rate (`ser`: the share of outputs that are not exactly right) and PER or CER. `wer` is the word error
-    rate, `rouge` is for summaries, `answers` is exact match and F1 of short answers."""
+    rate, `rouge` is for summaries, `answers` is exact match and F1 of short answers, `brackets` the attachment
+    scores of dependency trees."""
 
     task_class: ClassVar[type[AnyModelTask]] = Transduce
     writes = "target"
@@ -174,7 +175,7 @@ class TransduceConfig(TaskConfig):
     fits = "pairs"
     baselines = ("nearest neighbour",)
     kind: Literal["transduce"] = "transduce"
-    score: Literal["auto", "bleu", "ser", "wer", "rouge", "answers"] = "auto"
+    score: Literal["auto", "bleu", "ser", "wer", "rouge", "answers", "brackets"] = "auto"
     sample: int = Field(500, ge=0)  # how many validation pairs are decoded at each validation; 0: only the loss
     scheduled_sampling: AnyScheduledSampling = Never()  # how often the decoder reads its own tokens in training
     prefix_lm: bool = False  # a prefix language model instead of an encoder-decoder: source and target are one text
