@@ -17,7 +17,7 @@ from headwise.data.docstrings import Docstrings
 from headwise.data.duplication import Duplication
 from headwise.data.formats import SUFFIXES
 from headwise.data.generated import GeneratedCorpus, parse_corpus
-from headwise.data.glue import GLUE
+from headwise.data.glue import GLUE, SUPERGLUE
 from headwise.data.listops import ListOps
 from headwise.data.packages import find_package
 from headwise.data.periods import Periods
@@ -99,6 +99,17 @@ CORPORA: dict[str, NamedCorpus] = {
             {"train": (f"glue/{folder}/train.tsv",), "valid": (f"glue/{folder}/{valid}.tsv",), "columns": columns}
         )
         for task, (folder, columns, valid) in GLUE.items()
+    },
+    **{
+        f"superglue/{task}": NamedCorpus(
+            {
+                "format": "jsonl",
+                "train": (f"superglue/{folder}/train.jsonl",),
+                "valid": (f"superglue/{folder}/val.jsonl",),
+                "columns": columns,
+            }
+        )
+        for task, (folder, columns) in SUPERGLUE.items()
     },
 }
 GENERATED: dict[str, type[GeneratedCorpus]] = {
