@@ -1,7 +1,7 @@
 """Trees as brackets: every tree is read back, and what is not well formed is read as far as it goes."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwise.text.brackets import MISSING, Tree, count_words, read_brackets, write_brackets
@@ -28,6 +28,7 @@ def has_crossing_arcs(tree: Tree) -> bool:
     return crossing or any(low < root < high for low, high in arcs)  # an arc over the root
 
 
+@settings(max_examples=150, deadline=None)
 @given(draw_tree())
 def test_every_tree_is_read_back(tree: Tree) -> None:
     text = write_brackets(tree.heads, tree.labels)
@@ -36,11 +37,13 @@ def test_every_tree_is_read_back(tree: Tree) -> None:
     assert text.split().count("(") == text.split().count(")") == len(set(tree.heads) - {0})
 
 
+@settings(max_examples=150, deadline=None)
 @given(draw_tree())
 def test_distances_are_written_where_arcs_cross_alone(tree: Tree) -> None:
     assert ("@" in write_brackets(tree.heads, tree.labels)) == has_crossing_arcs(tree)
 
 
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from(["(", ")", "det", "root*", "*", "x@+2", "x*@-1", "x@9", "<unk>"]), max_size=12))
 def test_any_output_is_read(tokens: list[str]) -> None:
     tree = read_brackets(" ".join(tokens), 4)

@@ -14,6 +14,7 @@ from headwise.data.cache import resolve_cache_root
 from headwise.data.compression import strip_suffix
 from headwise.data.config import UNPAIRED, DataConfig, TextDataConfig
 from headwise.data.docstrings import Docstrings
+from headwise.data.documents import Documents
 from headwise.data.duplication import Duplication
 from headwise.data.formats import SUFFIXES
 from headwise.data.generated import GeneratedCorpus, parse_corpus
@@ -25,7 +26,18 @@ from headwise.data.questions import Questions
 from headwise.data.read import Pair, are_aligned, expand_files
 from headwise.data.readers.arrow import find_splits
 from headwise.data.readers.jsonl import is_jsonl
-from headwise.data.splits import Pairs, PrefixedPairs, Row, Rows, Sizes, Subsample, TextSpan, has_groups, hold_out
+from headwise.data.splits import (
+    CutPairs,
+    Pairs,
+    PrefixedPairs,
+    Row,
+    Rows,
+    Sizes,
+    Subsample,
+    TextSpan,
+    has_groups,
+    hold_out,
+)
 from headwise.data.texts import join_pieces
 from headwise.errors import UserError, nearest
 
@@ -117,6 +129,7 @@ GENERATED: dict[str, type[GeneratedCorpus]] = {
     "duplication": Duplication,
     "sotu": Periods,
     "docstrings": Docstrings,
+    "documents": Documents,
     "questions": Questions,
 }
 
@@ -157,6 +170,8 @@ def load_corpus(data: DataConfig) -> Corpus:
         sides = [split[0], valid if data.valid else split[1], test if data.test else split[2]]
     elif in_memory:
         sides[0] = list(train)
+    if data.source_words:
+        sides = [CutPairs(side, data.source_words) for side in sides]
     if data.prefix:
         sides = [PrefixedPairs(side, data.prefix) for side in sides]
     held_out = [list(join_pieces(side)) for side in sides[1:]]

@@ -45,11 +45,15 @@ class Docstrings(GeneratedCorpus):
         for name, path in self.list_files():
             unit = name if self.split == "file" else get_package(name)
             number = int(sha256(unit.encode()).hexdigest(), 16) % MODULO[self.split]
-            for body, first_line in read_docstrings(path):
-                if body not in seen:
-                    seen.add(body)
-                    parts[HELD_OUT.get(number, "train")].append((body, first_line))
+            for source, target in self.read_file(name, path):
+                if source not in seen:
+                    seen.add(source)
+                    parts[HELD_OUT.get(number, "train")].append((source, target))
         return parts
+
+    def read_file(self, name: str, path: Path) -> Iterator[Pair]:
+        """The pairs of a file."""
+        return read_docstrings(path)
 
     def list_sources(self, root: str) -> list[tuple[str, int]]:
         return [(name, path.stat().st_size) for name, path in self.list_files()]
@@ -98,16 +102,21 @@ def find_folder(package: str) -> Path:
 
 def read_docstrings(path: Path) -> Iterator[Pair]:
     """Body and first line of each docstring of a file that has enough prose."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)  # of escapes in other people's strings
-            tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):  # templates and examples of old syntax
-        return
-    for node in ast.walk(tree):
+    tree = parse_file(path)
+    for node in ast.walk(tree) if tree else ():
         text = ast.get_docstring(node, clean=False) if isinstance(node, DOCUMENTED) else None
         if text and (pair := split_docstring(text)):
             yield pair
+
+
+def parse_file(path: Path) -> ast.Module | None:
+    """The syntax tree of a Python file; None of templates and examples of old syntax."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # of escapes in other people's strings
+            return ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return None
 
 
 def split_docstring(text: str) -> Pair | None:
