@@ -25,7 +25,7 @@ SHIPPED = (PACKAGE / "experiments" / "tables", PACKAGE.parents[1] / "experiments
 
 # for the scores that `evaluate` reports; for any other the table sets `lower`
 LOWER_IS_BETTER = dict.fromkeys(("SER", "WER", "PER", "CER", "perplexity"), True) | dict.fromkeys(
-    ("BLEU", "BLEU tokenised", "accuracy", "F1"), False
+    ("BLEU", "BLEU tokenised", "ROUGE-L", "accuracy", "F1", "exact match", "UAS", "LAS"), False
 )
 
 

