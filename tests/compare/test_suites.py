@@ -55,6 +55,29 @@ def test_json_holds_every_table_whole(shown):
     assert data["title"] == "Both" and [len(each["arms"]) for each in data["tables"].values()] == [2, 1]
 
 
+@pytest.mark.usefixtures("result")
+def test_the_average_is_of_the_means_of_each_table(suite, runs, capsys):
+    suite.write_text(suite.read_text() + '[average]\nwhole = ["SER", "CER"]\nless = ["SER"]\n')
+    main(["compare", str(suite), "--runs", str(runs), "--seeds", "1", "--format", "json"])
+    data = json.loads(capsys.readouterr().out)
+    (pre,) = (arm for arm in data["tables"]["whole"]["arms"] if arm["name"] == "pre")
+    ser, cer = (pre["seeds"]["1"]["scores"][name]["value"] for name in ("SER", "CER"))
+    assert data["average"] == {"post norm": None, "pre": pytest.approx(((ser + cer) / 2 + ser) / 2)}
+    main(["compare", str(suite), "--runs", str(runs), "--seeds", "1"])
+    assert "average: of whole (SER and CER), less (SER)" in " ".join(capsys.readouterr().out.split())
+    assert not Suite.read(suite).select(["post norm"]).average, "of some tables it would be another figure"
+
+
+@pytest.mark.parametrize(
+    ("average", "message"),
+    [('wole = ["SER"]', "average: there is no table 'wole'; did you mean whole"), ("less = []", "at least one score")],
+)
+def test_an_average_names_tables_and_scores(suite, average, message):
+    suite.write_text(suite.read_text() + f"[average]\n{average}\n")
+    with pytest.raises(UserError, match=message):
+        Suite.read(suite)
+
+
 def test_only_some_arms_and_only_the_tables_that_have_them(suite):
     chosen = Suite.read(suite).select(["post norm"], [3])
     assert list(chosen.tables) == ["whole"] and chosen.tables["whole"].seeds == (3,)

@@ -7,7 +7,7 @@ import pytest
 
 from headwise.data.config import TextDataConfig
 from headwise.data.corpora import load_corpus
-from headwise.data.docstrings import read_docstrings, split_docstring
+from headwise.data.docstrings import Docstrings, get_package, list_installed, read_docstrings, split_docstring
 from headwise.errors import UserError
 
 NAME = "docstrings:packages=asyncio+email+logging+unittest"
@@ -48,6 +48,26 @@ def test_files_that_are_no_python_are_skipped(tmp_path: Path) -> None:
     file = tmp_path / "template.py"
     file.write_text("class {{ name }}:")
     assert list(read_docstrings(file)) == []
+
+
+def test_a_package_is_in_one_part_alone() -> None:
+    packages = "html+json+logging+xml"
+    corpus = Docstrings(packages=packages, split="package")
+    parts = corpus.generate("")
+    found = {
+        package: {part for part, pairs in parts.items() for pair in pairs if pair in texts}
+        for package in packages.split("+")
+        for texts in [{pair for name, path in corpus.list_files() if get_package(name) == package
+                       for pair in read_docstrings(path)}]
+    }  # fmt: skip
+    assert all(len(where) <= 1 for where in found.values()) and sum(map(len, found.values())) > 2
+    assert found["xml"] == {"test"} and found["logging"] == {"train"}  # whatever else is installed
+
+
+def test_installed_packages_are_listed_without_importing_them() -> None:
+    names = list_installed()
+    assert {"python", "torch", "numpy", "pytest"} <= set(names) and "headwise" not in names
+    assert not any(name.startswith("test") for name in names)
 
 
 @pytest.mark.parametrize("package", ["no_such_package", "a/b", "os"])

@@ -74,7 +74,7 @@ def compare(
         check_ending(plot, ".svg", ".png")  # before hours of training
     results = suites.compare_all(suite, runs, jobs=jobs)
     title = suite.title or suite.name
-    suites.print_suite(title, results, format_)
+    suites.print_suite(title, results, format_, suite.average)
     if plot:
         say(f"plot: {suites.draw_suite(title, results, plot)}")
     if any(arm.failures for comparison in results.values() for arm in comparison.arms.values()):

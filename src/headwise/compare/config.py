@@ -25,7 +25,7 @@ SHIPPED = (PACKAGE / "experiments" / "tables", PACKAGE.parents[1] / "experiments
 
 # for the scores that `evaluate` reports; for any other the table sets `lower`
 LOWER_IS_BETTER = dict.fromkeys(("SER", "WER", "PER", "CER", "perplexity"), True) | dict.fromkeys(
-    ("BLEU", "BLEU tokenised", "accuracy", "F1"), False
+    ("BLEU", "BLEU tokenised", "ROUGE-L", "accuracy", "F1", "exact match", "UAS", "LAS"), False
 )
 
 
@@ -205,6 +205,17 @@ class Suite(Config):
     name: FolderName = ""
     title: str = ""
     tables: dict[str, ComparisonConfig] = Field(min_length=1)
+    # scores of each table whose means are averaged over the tables, as benchmarks do: {cb = ["accuracy", "F1"]}
+    average: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check_average(self) -> Suite:
+        for name, scores in self.average.items():
+            if name not in self.tables:
+                raise Problems([(("average",), f"there is no table '{name}'; {nearest(name, self.tables)}")])
+            if not scores:
+                raise Problems([(("average", name), "name at least one score")])
+        return self
 
     @classmethod
     def read(cls, file: str | Path, changes: Iterable[str] = ()) -> Suite:
@@ -243,7 +254,8 @@ class Suite(Config):
             for name, table in self.tables.items()
             if not wanted or names[name].intersection(wanted)
         }
-        return self.replace(tables=chosen)
+        average = {name: scores for name, scores in self.average.items() if name in chosen}
+        return self.replace(tables=chosen, average=average if len(average) == len(self.average) else {})
 
     def select_quick(self, seeds: Iterable[int] = ()) -> Suite:
         """A copy with the quick selection of each table."""

@@ -7,7 +7,7 @@ task; having no unit, it can be compared between tables.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.text import Annotation
 
 Comparisons = Mapping[str, Comparison]  # by the table's name in the suite
+NO_AVERAGE: Mapping[str, Sequence[str]] = {}
 
 
 def compare_all(suite: Suite, runs: str | Path = RUNS, *, jobs: int = 0) -> dict[str, Comparison]:
@@ -45,7 +46,22 @@ def relative_cost(comparison: Comparison, arm: str) -> float | None:
     return first / other if first and other else None
 
 
-def print_suite(title: str, comparisons: Comparisons, format: str) -> None:
+def compute_average(comparisons: Comparisons, arm: str, average: Mapping[str, Sequence[str]]) -> float | None:
+    """The mean over tables of the mean of their scores, for an arm; None if it lacks one of them."""
+    means = []
+    for name, scores in average.items():
+        comparison = comparisons[name]
+        estimates = [estimate_score(comparison, arm, score) if arm in comparison.arms else None for score in scores]
+        values = [estimate.mean for estimate in estimates if estimate]
+        if len(values) < len(scores):
+            return None
+        means.append(fmean(values))
+    return fmean(means) if means else None
+
+
+def print_suite(
+    title: str, comparisons: Comparisons, format: str, average: Mapping[str, Sequence[str]] = NO_AVERAGE
+) -> None:
     """Print one comparison as its own table, several in one table."""
     if len(comparisons) == 1:
         (only,) = comparisons.values()
@@ -55,22 +71,31 @@ def print_suite(title: str, comparisons: Comparisons, format: str) -> None:
             "title": title,
             "tables": {name: render.to_json(comparison) for name, comparison in comparisons.items()},
         }
+        if average:
+            data["average"] = {arm: compute_average(comparisons, arm, average) for arm in list_arms(comparisons)}
         print(json.dumps(data, indent=1))
     else:
         print_table = {"text": render.print_text_table, "markdown": render.print_markdown_table}[format]
-        print_table(title, build_rows(comparisons), build_notes(comparisons))
+        print_table(title, build_rows(comparisons, average), build_notes(comparisons, average))
 
 
-def build_rows(comparisons: Comparisons) -> list[list[str]]:
-    """The header, and a row per arm: ranking score and cost in each table, then published figures."""
+def list_arms(comparisons: Comparisons) -> list[str]:
+    """The arms of all tables."""
+    return list(dict.fromkeys(arm for comparison in comparisons.values() for arm in comparison.arms))
+
+
+def build_rows(comparisons: Comparisons, average: Mapping[str, Sequence[str]] = NO_AVERAGE) -> list[list[str]]:
+    """The header, and a row per arm: ranking score and cost in each table, the average if there is one, then published
+    figures."""
     header = [
         "arm",
         *(cell for name, comparison in comparisons.items() for cell in (f"{name}: {comparison.score}", "cost")),
+        *(["average"] if average else []),
         "published",
     ]
     best = {name: render.best_arm(comparison) for name, comparison in comparisons.items()}
     grid = [header]
-    for arm in dict.fromkeys(arm for comparison in comparisons.values() for arm in comparison.arms):
+    for arm in list_arms(comparisons):
         row = [arm]
         for name, comparison in comparisons.items():
             score = (
@@ -80,6 +105,9 @@ def build_rows(comparisons: Comparisons) -> list[list[str]]:
             )
             cost = relative_cost(comparison, arm) if arm in comparison.arms else None
             row += [score + (" *" if score and arm == best[name] else ""), f"{cost:.2f}" if cost else ""]
+        if average:
+            mean = compute_average(comparisons, arm, average)
+            row.append("" if mean is None else f"{mean:.1f}")
         published = [
             f"{name} {text}"
             for name, comparison in comparisons.items()
@@ -90,13 +118,15 @@ def build_rows(comparisons: Comparisons) -> list[list[str]]:
     return grid
 
 
-def build_notes(comparisons: Comparisons) -> list[str]:
+def build_notes(comparisons: Comparisons, average: Mapping[str, Sequence[str]] = NO_AVERAGE) -> list[str]:
     """The notes below the table."""
     first = next(iter(next(iter(comparisons.values())).arms), "")
     notes = [
         f"cost: time for {add_article(next(iter(comparisons.values())).unit)} in training, {first} = 1",
         "* best of its column; ± 95 %: Student's t over seeds, bootstrap over the test items where there is one seed",
     ]
+    if average:
+        notes.append("average: of " + ", ".join(f"{name} ({' and '.join(scores)})" for name, scores in average.items()))
     notes += [f"{name}: {each.title}" for name, each in comparisons.items()]
     notes += [f"{name}: {line}" for name, each in comparisons.items() for line in describe_analysis(each)]
     notes += [f"{name}: {failure}" for name, each in comparisons.items() for failure in render.list_failures(each)]

@@ -15,8 +15,8 @@ from headwise.data.readers.base import ReadOptions
 
 Form = Literal["", "NFC", "NFD", "NFKC", "NFKD"]
 Format = Literal[
-    "tsv", "csv", "jsonl", "json", "parquet", "arrow", "conll", "conllu", "conllu-trees", "squad", "labelled-zip",
-    "labelled-folders", "lines", "documents", "text", "dictionary", "codespell", "geonames",
+    "tsv", "csv", "jsonl", "json", "parquet", "arrow", "conll", "conllu", "conllu-trees", "conllu-brackets", "squad",
+    "labelled-zip", "labelled-folders", "lines", "documents", "text", "dictionary", "codespell", "geonames",
 ]  # fmt: skip
 Column = Literal["upos", "xpos", "deprel"]
 
@@ -82,6 +82,7 @@ class TextDataConfig(DataConfig):
     skip_incomplete: bool = False  # leave out rows of which a text or the target is blank, instead of an error
     reverse: bool = False  # swap source and target
     prefix: str = ""  # put before every source, such as "summarize: "
+    source_words: int = Field(0, ge=0)  # keep so many words of each source, in all parts; 0: all
     valid_size: int = Field(2000, gt=0)  # pairs of a held-out validation part, at most about
     max_length: int = Field(512, gt=0)  # tokens; pairs with a longer side are dropped
     truncate: bool = False  # cut the end of longer sources instead, of which a label can be told from the start
@@ -102,6 +103,8 @@ class TextDataConfig(DataConfig):
             raise ValueError(f"the format '{self.format}' has one side, which nothing can `reverse`; leave it out")
         if self.prefix and self.unpaired:
             raise ValueError(f"the format '{self.format}' has no sources to put a `prefix` before; leave it out")
+        if self.source_words and self.unpaired:
+            raise ValueError(f"the format '{self.format}' has no sources to keep `source_words` of; leave it out")
         if self.valid_fraction + self.test_fraction >= 1:
             raise ValueError("valid_fraction and test_fraction leave nothing to train on; make them smaller")
         return self

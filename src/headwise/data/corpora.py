@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,23 +14,36 @@ from headwise.data.cache import resolve_cache_root
 from headwise.data.compression import strip_suffix
 from headwise.data.config import UNPAIRED, DataConfig, TextDataConfig
 from headwise.data.docstrings import Docstrings
+from headwise.data.documents import Documents
 from headwise.data.duplication import Duplication
 from headwise.data.formats import SUFFIXES
 from headwise.data.generated import GeneratedCorpus, parse_corpus
-from headwise.data.glue import GLUE
+from headwise.data.glue import GLUE, SUPERGLUE
 from headwise.data.listops import ListOps
+from headwise.data.packages import find_package
 from headwise.data.periods import Periods
+from headwise.data.questions import Questions
 from headwise.data.read import Pair, are_aligned, expand_files
 from headwise.data.readers.arrow import find_splits
 from headwise.data.readers.jsonl import is_jsonl
-from headwise.data.splits import Pairs, PrefixedPairs, Row, Rows, Sizes, Subsample, TextSpan, has_groups, hold_out
+from headwise.data.splits import (
+    CutPairs,
+    Pairs,
+    PrefixedPairs,
+    Row,
+    Rows,
+    Sizes,
+    Subsample,
+    TextSpan,
+    has_groups,
+    hold_out,
+)
 from headwise.data.texts import join_pieces
 from headwise.errors import UserError, nearest
-from headwise.utils.extras import describe_missing
 
 MAX_IN_MEMORY = 2**26  # bytes; larger files, and texts of any size, are read at each iteration
 COMPRESSION = 8  # times that a compressed or Parquet file grows when it is read, about
-DOCUMENT_FORMATS = ("conll", "conllu", "conllu-trees", "squad")  # with documents, of which whole ones are held out
+DOCUMENT_FORMATS = ("conll", "conllu", "conllu-trees", "conllu-brackets", "squad")  # whole documents are held out
 SAMPLE_BYTES = 2**26  # bytes of texts that tokenisers are trained on, about
 MAX_VALID = 2**22  # characters of a validation part that is held out of one long text
 
@@ -63,24 +75,18 @@ CORPORA: dict[str, NamedCorpus] = {
             for part, file in (("train", "train"), ("valid", "val"), ("test", "test_2016_flickr"))
         }
     ),
-    "ud-ewt": NamedCorpus(
-        {
-            "format": "conllu",
-            **{
-                part: (f"ud-ewt/{file}.conllu.gz",)
-                for part, file in (("train", "train"), ("valid", "dev"), ("test", "test"))
-            },
-        }
-    ),
-    "ud-ewt-trees": NamedCorpus(
-        {
-            "format": "conllu-trees",
-            **{
-                part: (f"ud-ewt/{file}.conllu.gz",)
-                for part, file in (("train", "train"), ("valid", "dev"), ("test", "test"))
-            },
-        }
-    ),
+    **{
+        f"ud-ewt{suffix}": NamedCorpus(
+            {
+                "format": f"conllu{suffix}",
+                **{
+                    part: (f"ud-ewt/{file}.conllu.gz",)
+                    for part, file in (("train", "train"), ("valid", "dev"), ("test", "test"))
+                },
+            }
+        )
+        for suffix in ("", "-trees", "-brackets")
+    },
     "sentence-polarity": NamedCorpus(
         {
             "train": ("sentence-polarity/sentence_polarity.zip",),
@@ -106,12 +112,25 @@ CORPORA: dict[str, NamedCorpus] = {
         )
         for task, (folder, columns, valid) in GLUE.items()
     },
+    **{
+        f"superglue/{task}": NamedCorpus(
+            {
+                "format": "jsonl",
+                "train": (f"superglue/{folder}/train.jsonl",),
+                "valid": (f"superglue/{folder}/val.jsonl",),
+                "columns": columns,
+            }
+        )
+        for task, (folder, columns) in SUPERGLUE.items()
+    },
 }
 GENERATED: dict[str, type[GeneratedCorpus]] = {
     "listops": ListOps,
     "duplication": Duplication,
     "sotu": Periods,
     "docstrings": Docstrings,
+    "documents": Documents,
+    "questions": Questions,
 }
 
 
@@ -151,6 +170,8 @@ def load_corpus(data: DataConfig) -> Corpus:
         sides = [split[0], valid if data.valid else split[1], test if data.test else split[2]]
     elif in_memory:
         sides[0] = list(train)
+    if data.source_words:
+        sides = [CutPairs(side, data.source_words) for side in sides]
     if data.prefix:
         sides = [PrefixedPairs(side, data.prefix) for side in sides]
     held_out = [list(join_pieces(side)) for side in sides[1:]]
@@ -189,7 +210,7 @@ def resolve_name(data: TextDataConfig) -> TextDataConfig:
     if data.name not in CORPORA:
         raise UserError(f"data.name: no corpus is called '{data.name}'; {nearest(name, [*CORPORA, *GENERATED])}")
     named = CORPORA[data.name]
-    root = _find_package(named) if named.package else folder
+    root = str(find_package(named.package)) if named.package else folder
     if not root:
         raise UserError(
             f"data.name: the folder of '{data.name}' is not known; "
@@ -253,10 +274,3 @@ def _open_pairs(data: TextDataConfig, files: tuple[str, ...]) -> Pairs:
     aligned = are_aligned(paths, data.format, options)
     paths = paths if aligned else expand_files(paths, data.format)
     return Pairs(paths, data.format, options, data.reverse, aligned)
-
-
-def _find_package(named: NamedCorpus) -> str:
-    try:
-        return str(metadata.distribution(named.package).locate_file(""))
-    except metadata.PackageNotFoundError:
-        raise UserError(f"data.name: {describe_missing(named.package)}") from None

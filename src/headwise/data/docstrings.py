@@ -12,37 +12,48 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
+from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from inspect import cleandoc
 from pathlib import Path
+from typing import Literal
 
 from headwise.data.generated import PARTS, GeneratedCorpus
 from headwise.data.texts import Pair
 from headwise.errors import UserError
 
 STANDARD_LIBRARY = "python"
+INSTALLED = "installed"
 SKIPPED = {"test", "tests", "testing", "site-packages", "dist-packages", "idlelib", "lib2to3", "_vendor", "__pycache__"}
-HELD_OUT = {0: "test", 1: "valid"}  # part of a file, by its digest modulo 20
+HELD_OUT = {0: "test", 1: "valid"}  # part of a file or package, by its digest modulo:
+MODULO = {"file": 20, "package": 10}
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 MIN_WORDS = 3, 12  # of a first line, of a body
 PROSE = 0.93  # share of letters, spaces and usual punctuation in a paragraph from which on it is prose
 
 
 class Docstrings(GeneratedCorpus):
-    """Body -> first line of a docstring. All docstrings of a file are in one part; repeated bodies are left out."""
+    """Body -> first line of a docstring. All docstrings of a file, or of a package, are in one part; repeated bodies
+    are left out."""
 
-    packages: str = "python+torch+numpy"  # the standard library, and packages that are installed
+    packages: str = "python+torch+numpy"  # the standard library, and packages that are installed; or "installed": all
+    split: Literal["file", "package"] = "file"  # what is held out as a whole
 
     def generate(self, root: str) -> Mapping[str, Iterable[Pair]]:
         parts: dict[str, list[Pair]] = {part: [] for part in PARTS}
         seen: set[str] = set()
         for name, path in self.list_files():
-            number = int(sha256(name.encode()).hexdigest(), 16) % 20
-            for body, first_line in read_docstrings(path):
-                if body not in seen:
-                    seen.add(body)
-                    parts[HELD_OUT.get(number, "train")].append((body, first_line))
+            unit = name if self.split == "file" else get_package(name)
+            number = int(sha256(unit.encode()).hexdigest(), 16) % MODULO[self.split]
+            for source, target in self.read_file(name, path):
+                if source not in seen:
+                    seen.add(source)
+                    parts[HELD_OUT.get(number, "train")].append((source, target))
         return parts
+
+    def read_file(self, name: str, path: Path) -> Iterator[Pair]:
+        """The pairs of a file."""
+        return read_docstrings(path)
 
     def list_sources(self, root: str) -> list[tuple[str, int]]:
         return [(name, path.stat().st_size) for name, path in self.list_files()]
@@ -51,11 +62,32 @@ class Docstrings(GeneratedCorpus):
         """The Python files of all packages, with names that do not depend on the machine."""
         return [
             (f"{package}/{path.relative_to(folder).as_posix()}", path)
-            for package in self.packages.split("+")
+            for package in self.list_packages()
             for folder in [find_folder(package)]
             for path in sorted(folder.rglob("*.py"))
             if not SKIPPED.intersection(path.relative_to(folder).parts)
         ]
+
+    def list_packages(self) -> list[str]:
+        return list_installed() if self.packages == INSTALLED else self.packages.split("+")
+
+
+def get_package(name: str) -> str:
+    """The package of a file; a package or module of the standard library is one of its own.
+
+    >>> get_package("numpy/fft/helper.py"), get_package("python/email/policy.py"), get_package("python/abc.py")
+    ('numpy', 'python/email', 'python/abc.py')
+    """
+    parts = name.split("/")
+    return "/".join(parts[: 2 if parts[0] == STANDARD_LIBRARY else 1])
+
+
+def list_installed() -> list[str]:
+    """The standard library and all installed packages; single modules and Headwise itself are left out."""
+    skipped = {*SKIPPED, __name__.partition(".")[0]}
+    specs = {name: find_spec(name) for name in sorted(packages_distributions()) if name.isidentifier()}
+    packages = (name for name, spec in specs.items() if spec and spec.submodule_search_locations)
+    return [STANDARD_LIBRARY, *(name for name in packages if name not in skipped)]
 
 
 def find_folder(package: str) -> Path:
@@ -70,16 +102,21 @@ def find_folder(package: str) -> Path:
 
 def read_docstrings(path: Path) -> Iterator[Pair]:
     """Body and first line of each docstring of a file that has enough prose."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)  # of escapes in other people's strings
-            tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):  # templates and examples of old syntax
-        return
-    for node in ast.walk(tree):
+    tree = parse_file(path)
+    for node in ast.walk(tree) if tree else ():
         text = ast.get_docstring(node, clean=False) if isinstance(node, DOCUMENTED) else None
         if text and (pair := split_docstring(text)):
             yield pair
+
+
+def parse_file(path: Path) -> ast.Module | None:
+    """The syntax tree of a Python file; None of templates and examples of old syntax."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # of escapes in other people's strings
+            return ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return None
 
 
 def split_docstring(text: str) -> Pair | None:

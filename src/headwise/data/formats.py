@@ -15,6 +15,8 @@ SUFFIXES: dict[str, tuple[str, ...]] = {  # of the files of a format, plain or c
     "arrow": (".arrow", ".feather", ".ipc"),
     "conll": (".conll", ".bio", ".iob", ".iob2"),
     "conllu": (".conllu",),
+    "conllu-trees": (".conllu",),
+    "conllu-brackets": (".conllu",),
     "labelled-zip": (".zip",),
     "squad": (".json",),
     "json": (".json",),  # without an experiment that says so, SQuAD's

@@ -7,6 +7,7 @@ the order of the files, so that it is the same on every machine.
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -126,6 +127,20 @@ class TextSpan:
                 yield "", kind(part)
                 kind = Continuation
             position += len(piece)
+
+
+@dataclass(frozen=True)
+class CutPairs:
+    """Re-iterable pairs with the first `words` words of each source."""
+
+    pairs: Iterable[Pair]
+    words: int
+
+    def __iter__(self) -> Iterator[Pair]:
+        end = re.compile(rf"(?:\s*\S+){{{self.words}}}")  # of the last word that stays; tabs between texts stay
+        for source, target in self.pairs:
+            match = end.match(source)
+            yield (match[0] if match else source), target
 
 
 @dataclass(frozen=True)

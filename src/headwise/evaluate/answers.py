@@ -28,7 +28,7 @@ def normalise_answer(text: str) -> str:
 
 
 def exact_match(outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000) -> Score:
-    """Percentage of outputs equal to one of their references.
+    """Exact match: the percentage of outputs equal to one of their references.
 
     >>> exact_match(["the tower", "Rome"], [["Tower."], ["Paris", "Lyon"]]).value
     50.0

@@ -21,10 +21,7 @@ from headwise.decode.driver import Engine, decode
 from headwise.decode.generator import Generator
 from headwise.decode.unk_replacement import replace_unknown
 from headwise.errors import UserError
-from headwise.evaluate.bleu import bleu, tokenised_bleu
-from headwise.evaluate.error_rates import character_error_rate, phoneme_error_rate, sequence_error_rate, word_error_rate
 from headwise.evaluate.perplexity import perplexity
-from headwise.evaluate.rouge import rouge_l, rouge_n
 from headwise.evaluate.score import Score
 from headwise.models.config import ModelConfig
 from headwise.models.encoder_decoder import EncoderDecoder
@@ -42,6 +39,7 @@ from headwise.tasks.base import (
     generation_loss,
     token_nll,
 )
+from headwise.tasks.output_scores import OUTPUT_SCORES, Scoring
 from headwise.tasks.scheduled_sampling import AnyScheduledSampling, Never
 from headwise.text import PAD
 from headwise.text.hf import HfTokeniser
@@ -51,12 +49,6 @@ from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Bytes, Characters
 from headwise.train.state import LossState, Metric
 
-CHECKPOINT_METRICS = {
-    "bleu": Metric("bleu", lower=False),
-    "rouge": Metric("rouge-l", lower=False),
-    "ser": Metric("ser", lower=True),
-    "wer": Metric("wer", lower=True),
-}
 AT_ONCE = 4096  # tokens of a batch in evaluation
 SequenceModel: TypeAlias = EncoderDecoder | PrefixLM
 TransduceSettings = TypeVar("TransduceSettings", bound="TransduceConfig")
@@ -74,7 +66,7 @@ class GenerationTask(Task[TransduceSettings, SequenceModel, ExampleSet, Sequence
     def checkpoint_metric(self) -> Metric:
         if not self.config.sample:
             return Metric("nll", lower=True)
-        return CHECKPOINT_METRICS[self.score]
+        return OUTPUT_SCORES[self.score].metric
 
     def init_state(self, model: SequenceModel) -> LossState:
         return GenerationState.of(model)
@@ -127,19 +119,9 @@ class GenerationTask(Task[TransduceSettings, SequenceModel, ExampleSet, Sequence
         """The scores that `task.score` names; `references` lists those of each output."""
         normalise = self.tokenisers.target.normalise  # references are normalised as training targets are
         references = [[normalise(text) for text in texts] for texts in references]
-        if self.score == "bleu":
-            scores = [bleu(outputs, references, resamples=resamples, lowercase=normalise.lower)]
-            if resamples:  # for comparison with older papers, not for validation
-                scores.append(tokenised_bleu(outputs, references, language, resamples=resamples))
-            return scores
-        if self.score == "rouge":
-            orders = (rouge_n(outputs, references, order, resamples=resamples) for order in (1, 2))
-            return [rouge_l(outputs, references, resamples=resamples), *orders]
         letters = isinstance(self.tokenisers.target, Characters | Bytes)
-        if self.score == "wer":
-            return [rate(outputs, references, resamples=resamples) for rate in (word_error_rate, sequence_error_rate)]
-        rates = (sequence_error_rate, character_error_rate if letters else phoneme_error_rate)
-        return [rate(outputs, references, resamples=resamples) for rate in rates]
+        scoring = Scoring(resamples, language, normalise.lower, letters)
+        return OUTPUT_SCORES[self.score].compute(outputs, references, scoring)
 
 
 class Transduce(GenerationTask["TransduceConfig", Examples], TextTask["TransduceConfig", SequenceModel]):
@@ -184,7 +166,8 @@ def compute_nll(model: nn.Module, data: PairData) -> tuple[np.ndarray, np.ndarra
 class TransduceConfig(TaskConfig):
     """Sequence-to-sequence: turn a source into a target. `auto` scores sub-word outputs with BLEU, others with the
     sequence error rate (`ser`: the share of outputs that are not exactly right) and PER or CER. `wer` is the word error
-    rate."""
+    rate, `rouge` is for summaries, `answers` is exact match and F1 of short answers, `brackets` the attachment
+    scores of dependency trees."""
 
     task_class: ClassVar[type[AnyModelTask]] = Transduce
     writes = "target"
@@ -192,7 +175,7 @@ class TransduceConfig(TaskConfig):
     fits = "pairs"
     baselines = ("nearest neighbour",)
     kind: Literal["transduce"] = "transduce"
-    score: Literal["auto", "bleu", "ser", "wer", "rouge"] = "auto"
+    score: Literal["auto", "bleu", "ser", "wer", "rouge", "answers", "brackets"] = "auto"
     sample: int = Field(500, ge=0)  # how many validation pairs are decoded at each validation; 0: only the loss
     scheduled_sampling: AnyScheduledSampling = Never()  # how often the decoder reads its own tokens in training
     prefix_lm: bool = False  # a prefix language model instead of an encoder-decoder: source and target are one text

@@ -62,3 +62,14 @@ def test_columns_are_two_numbers(read):
             read("a.conll", NEWS, "conll", columns=columns)
     with pytest.raises(UserError, match="line 3: has 4 columns, and column 7 is read"):
         read("a.conll", NEWS, "conll", columns=(1, 7))
+
+
+def test_trees_as_brackets(read):
+    rows = [("The", 2, "det"), ("dog", 3, "nsubj"), ("barks", 0, "root"), (".", 3, "punct")]
+    lines = [f"{n}\t{word}\t_\t_\t_\t_\t{head}\t{label}\t_\t_\n" for n, (word, head, label) in enumerate(rows, 1)]
+    assert read("a.conllu", "".join(lines), "conllu-brackets") == [
+        ("The dog barks .", "( ( det nsubj* ) root* punct )")
+    ]
+    message = "line 1: the sentence is no tree: word 2 has the head 3, which there is not; correct its heads"
+    with pytest.raises(UserError, match=message):
+        read("b.conllu", "".join(lines[:2]), "conllu-brackets")

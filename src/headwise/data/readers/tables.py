@@ -11,7 +11,7 @@ from headwise.data.readers.base import Reader
 from headwise.data.readers.cmudict import read_cmudict
 from headwise.data.readers.codespell import read_codespell
 from headwise.data.readers.conll import read_conll
-from headwise.data.readers.conllu import read_conllu, read_conllu_trees
+from headwise.data.readers.conllu import read_conllu, read_conllu_brackets, read_conllu_trees
 from headwise.data.readers.csv import read_csv
 from headwise.data.readers.geonames import read_geonames
 from headwise.data.readers.json import read_json
@@ -33,6 +33,7 @@ READERS: dict[str, Reader] = {
     "dictionary": read_cmudict,
     "conllu": read_conllu,
     "conllu-trees": read_conllu_trees,
+    "conllu-brackets": read_conllu_brackets,
     "labelled-zip": read_labelled_zip,
     "labelled-folders": read_labelled_folders,
     "codespell": read_codespell,
