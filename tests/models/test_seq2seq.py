@@ -21,8 +21,8 @@ from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Words
 
-KINDS = ("sutskever", "cho", "bahdanau", "luong", "gnmt")
-LOOKING = ("bahdanau", "luong", "gnmt")
+KINDS = ("sutskever", "cho", "bahdanau", "luong", "gnmt", "deep-att")
+LOOKING = ("bahdanau", "luong", "gnmt", "deep-att")
 SOURCE = torch.tensor([[5, 9, 7, 2, 0, 0], [4, 8, 8, 6, 10, 2]])
 TARGET = torch.tensor([[1, 6, 7], [1, 4, 11]])
 
@@ -47,6 +47,9 @@ def test_parameter_counts_of_the_published_sizes() -> None:
         # 280.9 million; Shazeer et al. (2017), table 3, give 278 million
         "gnmt": 2 * 32_000 * 1024 + 2 * lstm(1024, 1024) + lstm(2048, 1024) + 6 * lstm(1024, 1024)
         + 8 * lstm(2048, 1024) + 1024 * (1024 + 1024 + 1) + linear(1024, 32_000),
+        # two columns of 9 layers and one of 7, whose layers above the lowest read [half(f); h]; c of 1280 channels
+        "deep-att": 2 * 80_000 * 256 + 2 * (lstm(256, 512) + 8 * lstm(3 * 512, 512)) + 5120 * 1280
+        + lstm(256 + 1280, 512) + 6 * lstm(3 * 512, 512) + 512 * (512 + 1280 + 1) + linear(512, 80_000),
     }  # fmt: skip
 
 
@@ -82,6 +85,7 @@ def test_without_attention_luong_is_sutskever() -> None:
         ("luong", {"input_feeding": False}),
         ("gnmt", {}),
         ("gnmt", {"cell": "gru"}),
+        ("deep-att", {}),
     ],
 )
 @torch.no_grad()

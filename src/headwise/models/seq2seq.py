@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import nn
 
 from headwise.blocks.attention.scores import AdditiveConfig, GeneralConfig
-from headwise.blocks.bridge import BackwardStateBridge, CopyStates, RecurrentEncoder, SummaryBridge
+from headwise.blocks.bridge import BackwardStateBridge, CopyStates, RecurrentEncoder, SummaryBridge, ZeroStates
 from headwise.blocks.mixers.recurrent import Recurrence, Recurrent, RecurrentConfig
 from headwise.blocks.mixers.rnn_attention import (
     BahdanauDecoder,
@@ -186,10 +186,12 @@ class LuongConfig(Seq2SeqConfig):
     score: AnyScore = GeneralConfig()  # Luong's concat is "additive"
     score_mods: tuple[AnyScoreMod, ...] = ()
     input_feeding: bool = True
+    initial_state: Literal["zeros", "memory"] = "memory"  # of the decoder; memory: the final states of the encoder
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
         encoder, decoder = self.chain_parts(*self.build_recurrent_parts()), self.chain_parts(*self._decoder_parts())
-        return self.connect(vocab, outputs, task, encoder, CopyStates(), decoder, self.width)
+        bridge = CopyStates() if self.initial_state == "memory" else ZeroStates(self.depth)
+        return self.connect(vocab, outputs, task, encoder, bridge, decoder, self.width)
 
     def _decoder_parts(self) -> list[nn.Module]:
         """The decoder's parts."""
