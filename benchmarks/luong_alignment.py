@@ -26,7 +26,7 @@ STACKED = {"width": 64, "depth": 2, "dropout": 0.2}
 VARIANTS: dict[str, dict[str, Any]] = {
     "bahdanau": {"kind": "bahdanau", "width": 64, "embedding_width": 64, "maxout": 64, "dropout": 0.2},
     "luong": {"kind": "luong", **STACKED},
-    "wide embeddings": {"kind": "luong", **STACKED, "std": 1.0},
+    "wide embeddings": {"kind": "luong", **STACKED, "embedding_std": 1.0},
     "initial state zeros": {"kind": "luong", **STACKED, "initial_state": "zeros"},
     "one layer": {"kind": "luong", **STACKED, "depth": 1},
     "additive score": {"kind": "luong", **STACKED, "score": "additive"},
@@ -75,12 +75,8 @@ def compute_loss(model: nn.Module, source: Tensor, target: Tensor) -> Tensor:
 
 def run(name: str, steps: int, seed: int, train: tuple[Tensor, Tensor], valid: tuple[Tensor, Tensor]) -> None:
     settings = dict(VARIANTS[name])
-    kind, std = settings.pop("kind"), settings.pop("std", 0.0)
     torch.manual_seed(seed)
-    model = headwise.build(kind, vocab=WORDS + 4, **settings)
-    if std:
-        for side in (model.encoder, model.decoder):
-            nn.init.normal_(side.embed.table.weight, std=std)
+    model = headwise.build(settings.pop("kind"), vocab=WORDS + 4, **settings)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
     started = time.process_time()
     print(f"{name:24}", end="", flush=True)

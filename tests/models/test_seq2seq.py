@@ -69,6 +69,16 @@ def test_a_source_is_read_in_reverse_and_attended_to_in_order() -> None:
     torch.testing.assert_close(ours["encoder"].x[0, :4], theirs["encoder"].x[0, :4].flip(0))
 
 
+@pytest.mark.parametrize(("tie", "inputs"), [("none", 1.0), ("target", 32**-0.5)])
+def test_input_embeddings_may_be_wider_than_those_of_the_output_layer(tie: str, inputs: float) -> None:
+    """Each within 5 % of its standard deviation, from 64,000 values; a tied table has that of the output layer."""
+    torch.manual_seed(0)
+    model = build_tiny("luong", vocab=2000, tie=tie, embedding_std=1.0)
+    stds = [table.weight.std().item() for table in (model.decoder.embed.table, model.decoder.head.table)]
+    assert stds == pytest.approx([inputs, 32**-0.5], rel=0.05)
+    assert model.encoder.embed.table.weight.std().item() == pytest.approx(1.0, rel=0.05)
+
+
 @torch.no_grad()
 def test_without_attention_luong_is_sutskever() -> None:
     one, other = build_tiny("luong", attention=False), build_tiny("sutskever")

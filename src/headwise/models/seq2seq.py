@@ -49,6 +49,7 @@ class Seq2SeqConfig(VocabularyFields, ModelConfig):
     width: int = Field(1000, ge=1)
     depth: int = Field(1, ge=1)  # layers of the encoder, and as many of the decoder
     embedding_width: int = Field(0, ge=0)  # 0: the width
+    embedding_std: float = Field(0.0, ge=0)  # of the initial input embeddings; 0: 1 / sqrt(width)
     dropout: float = Field(0.0, ge=0, lt=1)  # on embeddings and on the output of each layer
     cell: Cell = "lstm"
     reverse: bool = False  # read the source in reverse
@@ -81,7 +82,7 @@ class Seq2SeqConfig(VocabularyFields, ModelConfig):
             output_bias=self.output_bias,
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
-        init_embeddings(model, self.table_width)
+        init_embeddings(model, self.table_width, self.embedding_std)
         return cast("EncoderDecoder", model)
 
     def build_recurrence(self, inputs: int) -> Recurrence:
