@@ -25,8 +25,12 @@ LONGEST, WORDS, BATCH, WARMUP = 9, 800, 32, 50
 STACKED = {"width": 64, "depth": 2, "dropout": 0.2}
 VARIANTS: dict[str, dict[str, Any]] = {
     "bahdanau": {"kind": "bahdanau", "width": 64, "embedding_width": 64, "maxout": 64, "dropout": 0.2},
+    "bahdanau, LSTM, 2 layers": {"kind": "bahdanau", "cell": "lstm", **STACKED, "embedding_width": 64, "maxout": 64},
     "luong": {"kind": "luong", **STACKED},
+    "GRU": {"kind": "luong", **STACKED, "cell": "gru"},
+    "GRU, one layer": {"kind": "luong", **STACKED, "cell": "gru", "depth": 1},
     "wide embeddings": {"kind": "luong", **STACKED, "embedding_std": 1.0},
+    "wide, GRU, one layer": {"kind": "luong", **STACKED, "embedding_std": 1.0, "cell": "gru", "depth": 1},
     "initial state zeros": {"kind": "luong", **STACKED, "initial_state": "zeros"},
     "one layer": {"kind": "luong", **STACKED, "depth": 1},
     "additive score": {"kind": "luong", **STACKED, "score": "additive"},

@@ -35,7 +35,6 @@ Learning = (
 )  # models that take labels and give their loss
 
 
-
 def summarise(
     entry: Entry, size: str, *, vocab: int = 0, length: int = 0, settings: Mapping[str, Any] | None = None
 ) -> Summary:
