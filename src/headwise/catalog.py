@@ -37,6 +37,7 @@ HOMES = {  # in the order of years
     "bahdanau": "headwise.models.seq2seq:BAHDANAU_ENTRY",
     "luong": "headwise.models.seq2seq:LUONG_ENTRY",
     "gnmt": "headwise.models.gnmt:GNMT_ENTRY",
+    "deep-att": "headwise.models.deep_att:ENTRY",
     "bytenet": "headwise.models.bytenet:ENTRY",
     "convs2s": "headwise.models.convs2s:ENTRY",
     "transformer": "headwise.models.transformer:ENTRY",

@@ -19,7 +19,7 @@ CHANGES = [
     ("model.output_layer={kind='adaptive', cutoffs=[9, 4]}", "model.output_layer.cutoffs: [9, 4] do not increase"),
     ("model.output_layer={kind='adaptive', cutoffs=[9999]}", "output_layer.cutoffs: 9999 is beyond the vocabulary of"),
     ("model.output_layer=adaptiv", "model.output_layer.kind: no output layer is called 'adaptiv'; did you mean adap"),
-    ("train.steps=0", "training needs an end; set steps, epochs, minutes or tokens"),
+    ("train.steps=0", "training needs an end; set steps, epochs, minutes, tokens or flops"),
     ("train.schedule=nome", "no schedule is called 'nome'; did you mean noam?"),
     ("data.train=missing.tsv", "missing.tsv: there is no such file"),
     ("data.name=wmt", "give either the `name` of a corpus or files, not both"),

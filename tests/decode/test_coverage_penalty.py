@@ -21,7 +21,7 @@ from headwise.models.encoder_decoder import EncoderDecoder
 SOURCES = [[5, 9, 7], [4, 8, 8, 6, 10], [7]]
 BETA = 0.7
 SEARCH: dict[str, Any] = {"beams": 4, "nbest": 4, "max_ratio": 0.4, "max_extra": 2}
-KINDS = ("gnmt", "bahdanau", "luong", "transformer")
+KINDS = ("gnmt", "deep-att", "bahdanau", "luong", "transformer")
 
 
 def build_model(kind: str) -> EncoderDecoder:

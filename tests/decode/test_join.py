@@ -52,6 +52,7 @@ ENCODER_DECODERS = {
     "bahdanau": lambda: encoder_decoder("bahdanau"),
     "luong": lambda: encoder_decoder("luong"),
     "gnmt": lambda: encoder_decoder("gnmt"),
+    "deep-att": lambda: encoder_decoder("deep-att"),
     "cho": lambda: encoder_decoder("cho"),
 }
 

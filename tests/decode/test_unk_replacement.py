@@ -63,8 +63,9 @@ def test_unknown_words_are_copied_from_the_source(copier: EncoderDecoder) -> Non
     assert build_trained_model(copier).translate(TEXTS, replace_unknown=True, beams=3, tokens_per_batch=1) == TEXTS
 
 
-def test_gnmt_copies_unknown_words_with_its_penalties() -> None:
-    trained = build_trained_model(train_copier("gnmt-tiny", depth=2, steps=300))
+@pytest.mark.parametrize(("kind", "steps"), [("gnmt-tiny", 300), ("deep-att-tiny", 200)])
+def test_deep_models_copy_unknown_words_with_penalties(kind: str, steps: int) -> None:
+    trained = build_trained_model(train_copier(kind, depth=2, steps=steps))
     outputs = trained.translate(TEXTS, replace_unknown=True, beams=3, coverage_penalty=0.2, length_penalty=0.2)
     assert outputs == TEXTS
 

@@ -21,8 +21,8 @@ from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Words
 
-KINDS = ("sutskever", "cho", "bahdanau", "luong", "gnmt")
-LOOKING = ("bahdanau", "luong", "gnmt")
+KINDS = ("sutskever", "cho", "bahdanau", "luong", "gnmt", "deep-att")
+LOOKING = ("bahdanau", "luong", "gnmt", "deep-att")
 SOURCE = torch.tensor([[5, 9, 7, 2, 0, 0], [4, 8, 8, 6, 10, 2]])
 TARGET = torch.tensor([[1, 6, 7], [1, 4, 11]])
 
@@ -47,6 +47,9 @@ def test_parameter_counts_of_the_published_sizes() -> None:
         # 280.9 million; Shazeer et al. (2017), table 3, give 278 million
         "gnmt": 2 * 32_000 * 1024 + 2 * lstm(1024, 1024) + lstm(2048, 1024) + 6 * lstm(1024, 1024)
         + 8 * lstm(2048, 1024) + 1024 * (1024 + 1024 + 1) + linear(1024, 32_000),
+        # two columns of 9 layers and one of 7, whose layers above the lowest read [half(f); h]; c of 1280 channels
+        "deep-att": 2 * 80_000 * 256 + 2 * (lstm(256, 512) + 8 * lstm(3 * 512, 512)) + 5120 * 1280
+        + lstm(256 + 1280, 512) + 6 * lstm(3 * 512, 512) + 512 * (512 + 1280 + 1) + linear(512, 80_000),
     }  # fmt: skip
 
 
@@ -66,6 +69,16 @@ def test_a_source_is_read_in_reverse_and_attended_to_in_order() -> None:
     torch.testing.assert_close(ours["encoder"].x[0, :4], theirs["encoder"].x[0, :4].flip(0))
 
 
+@pytest.mark.parametrize(("tie", "inputs"), [("none", 1.0), ("target", 32**-0.5)])
+def test_input_embeddings_may_be_wider_than_those_of_the_output_layer(tie: str, inputs: float) -> None:
+    """Each within 5 % of its standard deviation, from 64,000 values; a tied table has that of the output layer."""
+    torch.manual_seed(0)
+    model = build_tiny("luong", vocab=2000, tie=tie, embedding_std=1.0)
+    stds = [table.weight.std().item() for table in (model.decoder.embed.table, model.decoder.head.table)]
+    assert stds == pytest.approx([inputs, 32**-0.5], rel=0.05)
+    assert model.encoder.embed.table.weight.std().item() == pytest.approx(1.0, rel=0.05)
+
+
 @torch.no_grad()
 def test_without_attention_luong_is_sutskever() -> None:
     one, other = build_tiny("luong", attention=False), build_tiny("sutskever")
@@ -82,6 +95,7 @@ def test_without_attention_luong_is_sutskever() -> None:
         ("luong", {"input_feeding": False}),
         ("gnmt", {}),
         ("gnmt", {"cell": "gru"}),
+        ("deep-att", {}),
     ],
 )
 @torch.no_grad()

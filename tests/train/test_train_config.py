@@ -10,7 +10,7 @@ from headwise.train.schedules import Cosine, Noam
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({}, "e.toml: steps: training needs an end; set steps, epochs, minutes or tokens"),
+        ({}, "e.toml: steps: training needs an end; set steps, epochs, minutes, tokens or flops"),
         ({"step": 3}, "did you mean steps?"),
         ({"steps": -1}, "steps: input should be greater than or equal to 0"),
         ({"steps": 1, "schedule": "cosin"}, "no schedule is called 'cosin'; did you mean cosine"),

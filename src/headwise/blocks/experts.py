@@ -293,7 +293,8 @@ class Experts(Part):
         if self.training:
             ctx.side.add("aux", ctx.path, routing.loss)
         inputs = tokens.unsqueeze(1).expand(-1, chosen.shape[-1], -1).flatten(0, 1)  # (N, C) -> (N, J, C) -> (S, C)
-        sizes = self.compute_sizes(assigned, min(len(tokens), int(self.compute_capacity(len(tokens), stream))))
+        limit = min(len(tokens), int(self.compute_capacity(len(tokens), stream)))
+        sizes = self.compute_sizes(assigned, limit, chosen.numel())
         outputs = self.dispatch(inputs, chosen.flatten(), rank, fits, sizes)
         outputs = (outputs * routing.gates.view(-1, 1)).to(stream.x.dtype)  # (N, J) -> (S, 1)
         if chosen.shape[-1] == 1:
@@ -308,8 +309,11 @@ class Experts(Part):
         factor = self.capacity[0 if self.training else 1]
         return -(-tokens * factor.numerator // (factor.denominator * self.count))
 
-    def compute_sizes(self, assigned: Tensor, capacity: int) -> list[int]:
-        """Rows of each expert's batch: the capacity or, on CPUs, where reading counts is free, the rounded load."""
+    def compute_sizes(self, assigned: Tensor, capacity: int, assignments: int) -> list[int]:
+        """Rows of each expert's batch: the capacity or, on CPUs, where reading counts is free, the rounded load. On the
+        meta device, where FLOPs are counted, experts without a capacity have equal loads."""
+        if assigned.is_meta and self.capacity is None:
+            return [-(-assignments // self.count)] * self.count
         if not is_readable(assigned):
             return [capacity] * self.count
         return [min(capacity, -(-count // ROW_MULTIPLE) * ROW_MULTIPLE) for count in assigned.tolist()]

@@ -36,6 +36,7 @@ class Budget(Config):
     epochs: NonNegativeInt = 0
     minutes: NonNegativeFloat = 0.0
     tokens: NonNegativeInt = 0
+    flops: NonNegativeFloat = 0.0
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -71,6 +72,7 @@ class AnalysisConfig(Config):
     baseline: str = ""  # the arm that others are tested against; empty: the first
     lower: bool | None = None  # whether lower is better; known for the usual scores, else as the table's `lower`
     without_worst: NonNegativeInt = 0  # correlate also without so many arms, those with the worst published figures
+    reach: bool = False  # the FLOPs after which each arm reaches the validation score of the weakest one
     claim: str = "most arms do not beat the baseline"  # in the words in which the verdict quotes it
 
     def is_lower_better(self, score: str) -> bool | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from math import isfinite, isnan
 from statistics import fmean
@@ -13,6 +13,7 @@ from typing import Any
 from headwise.compare.analysis import analyse, describe_analysis
 from headwise.compare.config import Published
 from headwise.compare.estimate import Estimate, estimate_difference, estimate_score
+from headwise.compare.reach import find_reach
 from headwise.compare.values import Arm, Comparison, Outcome
 from headwise.utils.console import make_console
 
@@ -55,7 +56,9 @@ def build_rows(comparison: Comparison) -> list[list[str]]:
     first = next(iter(comparison.arms), "")
     score = comparison.score
     means = (name.format(unit=comparison.unit) for name in MEAN_COLUMNS)
-    header = ["arm", "seeds", *means, *comparison.scores, f"{score} - {first}", "published"]
+    reach = find_reach(comparison)
+    compute = ["training FLOPs", f"FLOPs to {reach.level:.3g}"] if reach else []
+    header = ["arm", "seeds", *means, *compute, *comparison.scores, f"{score} - {first}", "published"]
     rows = [header]
     for name, arm in comparison.arms.items():
         difference = estimate_difference(comparison, name, first, score) if name != first else None
@@ -64,6 +67,7 @@ def build_rows(comparison: Comparison) -> list[list[str]]:
                 name + (" *" if name == winner else ""),
                 _format_seeds(arm),
                 *(_format_mean(arm, *column) for column in MEAN_COLUMNS.values()),
+                *([_format_training_flops(arm), _format_flops(reach.flops.get(name, {}).values())] if reach else []),
                 *(format_estimate(estimate_score(comparison, name, each)) for each in comparison.scores),
                 format_estimate(difference, signed=True),
                 format_published(arm.published, score),
@@ -85,6 +89,10 @@ def build_notes(comparison: Comparison) -> list[str]:
     kinds = {"seeds": "Student's t over seeds", "items": "bootstrap over the test items where there is one seed"}
     if over:
         notes.append(f"± 95 %: {', '.join(kinds[each] for each in sorted(over, reverse=True))}")
+    if reach := find_reach(comparison):
+        notes.append(
+            f"FLOPs to {reach.level:.3g}: of training, up to the best validation score of {reach.weakest}, the weakest"
+        )
     return notes + describe_analysis(comparison) + list_failures(comparison)
 
 
@@ -164,6 +172,8 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "published": [each.model_dump() for each in comparison.published],
         "analysis": {each.score: each.to_json() for each in analyse(comparison)},
     }
+    if reach := find_reach(comparison):
+        values["reach"] = asdict(reach)
     return {key: _replace_nonfinite(value) for key, value in values.items()}
 
 
@@ -190,6 +200,16 @@ def _format_seeds(arm: Arm) -> str:
 def _format_mean(arm: Arm, get: Callable[[Outcome], float | None], show: Callable[[float], str]) -> str:
     values = [value for outcome in arm.outcomes.values() if (value := get(outcome)) is not None]
     return show(fmean(values)) if values else ""
+
+
+def _format_training_flops(arm: Arm) -> str:
+    return _format_flops(cost for outcome in arm.outcomes.values() if (cost := outcome.training_flops) is not None)
+
+
+def _format_flops(values: Iterable[float]) -> str:
+    """The mean over seeds."""
+    costs = list(values)
+    return f"{fmean(costs):.2g}" if costs else ""
 
 
 def format_estimate(estimate: Estimate | None, signed: bool = False) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from headwise.compare.config import LOWER_IS_BETTER, AnalysisConfig, Published
 from headwise.errors import UserError, nearest
 from headwise.evaluate.score import Score
+from headwise.models.summary import TRAINING_PASSES
 from headwise.utils.files import read_json, write
 from headwise.utils.notebook import render_table
 
@@ -28,6 +29,17 @@ class Outcome:
     items: Path  # JSON: sources, outputs and references of the test items, as columns
     unit: str = "token"  # of FLOPs and speed: token or image
     steps: int | None = None  # of training
+    tokens: int | None = None  # of the targets in training
+    validation: Sequence[Sequence[float]] = ()  # (tokens, score) of each validation, by the score of checkpoints
+
+    @property
+    def training_flops(self) -> float | None:
+        """Of forward and backward passes."""
+        return self.count_training_flops(self.tokens) if self.tokens else None
+
+    def count_training_flops(self, tokens: float) -> float | None:
+        """The FLOPs of training on so many tokens."""
+        return TRAINING_PASSES * self.flops_per_token * tokens if self.flops_per_token else None
 
     @property
     def steps_per_second(self) -> float | None:

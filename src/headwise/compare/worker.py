@@ -99,6 +99,8 @@ def run_cell(cell: Cell, send: Send) -> None:
         items=items,
         unit="image" if trained.task.image else "token",
         steps=result.step,
+        tokens=run.state.get("tokens"),
+        validation=list_validations(run, trained.task.checkpoint_metric.name),
     )
     outcome.save(run.path / OUTCOME, cell.key)
 
@@ -121,6 +123,16 @@ def read_curve(run: Run, shares: Mapping[str, float], steps: int, metric: str) -
             raise UserError(f"curve: '{name}' is read at step {step:,}, which has no validation; set validate_every")
         scores.append(Score(name, curve[step], low=nan, high=nan))
     return scores
+
+
+def list_validations(run: Run, metric: str) -> list[tuple[int, float]]:
+    """The validation curve over target tokens."""
+    tokens, curve = 0, []
+    for row in run.metrics.rows():
+        tokens = row.get("tokens") or tokens  # a validation follows a row of training at the same step
+        if metric in (row.get("valid") or {}):
+            curve.append((tokens, row["valid"][metric]))
+    return curve
 
 
 def median_speed(run: Run) -> float | None:

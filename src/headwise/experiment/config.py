@@ -131,7 +131,7 @@ class Experiment(Config):
             task = find_config(TASKS, data.get("task", {})) or task_config("transduce")
             lacking.append((("data",), f"there is nothing to learn from; write {_describe_data(task)}"))
         if "train" not in data:
-            text = "training needs an end; write [train] with minutes = 10 (or steps, epochs, tokens), or add"
+            text = "training needs an end; write [train] with minutes = 10 (or steps, epochs, tokens, flops), or add"
             lacking.append((("train",), f"{text} --set train.minutes=10"))
         if lacking:
             raise Problems(lacking)

@@ -55,6 +55,7 @@ def extend_budget(run: Run, experiment: Experiment, extension: Extension) -> tup
         "epochs": state.epoch + bool(state.index) + extension.epochs if extension.epochs else 0,
         "minutes": state.minutes + extension.minutes if extension.minutes else 0.0,
         "tokens": 0,
+        "flops": 0.0,
     }
     config = experiment.train.replace(**budgets, restart=restart)
     so_far = f"{state.step:,} steps and {state.minutes:.1f} minutes so far, {extension} more"

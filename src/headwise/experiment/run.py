@@ -23,6 +23,8 @@ from headwise.experiment.extend import Extension, extend_budget
 from headwise.experiment.load import load, load_vectors, read_experiment
 from headwise.inference.trained_model import TrainedModel
 from headwise.interop.hf.hub import is_repository
+from headwise.models.cost import count_cost
+from headwise.models.summary import TRAINING_PASSES
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique_tensors
 from headwise.runs.data_record import read_record, write_record
@@ -186,6 +188,25 @@ def load_teacher(task: AnyModelTask, folders: Sequence[Path] = ()) -> None:
     task.set_teacher(teacher, loaded.model)
 
 
+def count_training_flops(experiment: Experiment, task: AnyModelTask) -> int:
+    """FLOPs of training on a token, for a budget of FLOPs; 0 if there is none."""
+    if not experiment.train.flops:
+        return 0
+    try:
+        with torch.device("meta"):
+            model: nn.Module = task.build(experiment.model)
+        per_token = TRAINING_PASSES * count_cost(model, image=task.image).flops_per_token
+    except UserError:
+        raise
+    except Exception as error:  # a model that cannot run on the meta device
+        raise UserError(
+            f"train.flops: the FLOPs of '{experiment.model.kind}' cannot be counted ({error}); use train.tokens"
+        ) from None
+    if not per_token:
+        raise UserError(f"train.flops: '{experiment.model.kind}' has no FLOPs to count; use train.tokens")
+    return per_token
+
+
 def _train(
     run: Run,
     experiment: Experiment,
@@ -229,4 +250,5 @@ def _train(
     options |= {"validate": validate, "samples": samples, "watch": task.checkpoint_metric}
     scales = compute_lr_scales(model, experiment.model.lr_scales(), experiment.tuning.layer_lr_decay)
     scales |= task.lr_scales
+    options["flops_per_token"] = count_training_flops(experiment, task)
     return train(run, model, task, data, config, experiment.seed, lr_scales=scales, **options)

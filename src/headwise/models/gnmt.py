@@ -2,8 +2,9 @@
 with a mixture of experts between the layers (Shazeer et al. 2017, "Outrageously Large Neural Networks", appendix E).
 
 Its length penalty and coverage penalty are settings of beam search, `decode.length_penalty` and
-`decode.coverage_penalty`; reference: github.com/tensorflow/nmt. Refinement by reinforcement learning (section 5) is not
-built.
+`decode.coverage_penalty`. Layers, width and dropout are those of the reference, github.com/tensorflow/nmt
+(wmt16_gnmt_8_layer.json), whose attention is a normed form of the additive score. Refinement by reinforcement learning
+(section 5) is not built.
 
 DISCREPANCY: the paper connects encoder and decoder by attention alone, and here the decoder starts from zeros;
 tensorflow/nmt copies the final states of the encoder (`initial_state = "memory"`), so that short sources are learnt

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import nn
 
+from headwise.blocks.heads import OutputLayer
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.part import BuildContext
 from headwise.blocks.positions.base import NoPositions
@@ -99,11 +100,14 @@ class GruModelConfig(RecurrentModelConfig):
         return "gru_cho" if self.cho else "gru"
 
 
-def init_embeddings(model: nn.Module, width: int) -> None:
-    """Embeddings N(0, 1/width), so that tied logits are small at first; recurrent parts initialise themselves."""
+def init_embeddings(model: nn.Module, width: int, input_std: float = 0.0) -> None:
+    """Embeddings N(0, 1/width), so that logits are small at first; those of inputs N(0, input_std^2) if it is not 0 and
+    they are not tied to the output layer. Recurrent parts initialise themselves."""
+    outputs = {id(module.table) for module in model.modules() if isinstance(module, OutputLayer)}
     for module in model.modules():
         if isinstance(module, nn.Embedding):
-            nn.init.normal_(module.weight, std=width**-0.5)
+            std = input_std if input_std and id(module) not in outputs else width**-0.5
+            nn.init.normal_(module.weight, std=std)
 
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import nn
 
 from headwise.blocks.attention.scores import AdditiveConfig, GeneralConfig
-from headwise.blocks.bridge import BackwardStateBridge, CopyStates, RecurrentEncoder, SummaryBridge
+from headwise.blocks.bridge import BackwardStateBridge, CopyStates, RecurrentEncoder, SummaryBridge, ZeroStates
 from headwise.blocks.mixers.recurrent import Recurrence, Recurrent, RecurrentConfig
 from headwise.blocks.mixers.rnn_attention import (
     BahdanauDecoder,
@@ -49,6 +49,7 @@ class Seq2SeqConfig(VocabularyFields, ModelConfig):
     width: int = Field(1000, ge=1)
     depth: int = Field(1, ge=1)  # layers of the encoder, and as many of the decoder
     embedding_width: int = Field(0, ge=0)  # 0: the width
+    embedding_std: float = Field(0.0, ge=0)  # of the initial input embeddings; 0: 1 / sqrt(width)
     dropout: float = Field(0.0, ge=0, lt=1)  # on embeddings and on the output of each layer
     cell: Cell = "lstm"
     reverse: bool = False  # read the source in reverse
@@ -81,7 +82,7 @@ class Seq2SeqConfig(VocabularyFields, ModelConfig):
             output_bias=self.output_bias,
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
-        init_embeddings(model, self.table_width)
+        init_embeddings(model, self.table_width, self.embedding_std)
         return cast("EncoderDecoder", model)
 
     def build_recurrence(self, inputs: int) -> Recurrence:
@@ -186,10 +187,12 @@ class LuongConfig(Seq2SeqConfig):
     score: AnyScore = GeneralConfig()  # Luong's concat is "additive"
     score_mods: tuple[AnyScoreMod, ...] = ()
     input_feeding: bool = True
+    initial_state: Literal["zeros", "memory"] = "memory"  # of the decoder; memory: the final states of the encoder
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
         encoder, decoder = self.chain_parts(*self.build_recurrent_parts()), self.chain_parts(*self._decoder_parts())
-        return self.connect(vocab, outputs, task, encoder, CopyStates(), decoder, self.width)
+        bridge = CopyStates() if self.initial_state == "memory" else ZeroStates(self.depth)
+        return self.connect(vocab, outputs, task, encoder, bridge, decoder, self.width)
 
     def _decoder_parts(self) -> list[nn.Module]:
         """The decoder's parts."""

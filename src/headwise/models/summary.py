@@ -15,6 +15,7 @@ from math import prod
 from typing import Any
 
 FILE = "summaries.json"  # in the package
+TRAINING_PASSES = 3  # FLOPs of training on a token in forward passes: a backward pass costs about two
 Image = tuple[int, int, int] | tuple[()]  # channels, rows, columns
 
 

@@ -12,7 +12,14 @@ from headwise.runs.differences import flatten
 from headwise.studio.run_registry import RunFolder
 
 # setting of [train] -> counter in the run's state
-BUDGETS = {"steps": "step", "epochs": "epoch", "minutes": "minutes", "tokens": "tokens", "patience": "stale"}
+BUDGETS = {
+    "steps": "step",
+    "epochs": "epoch",
+    "minutes": "minutes",
+    "tokens": "tokens",
+    "flops": "flops",
+    "patience": "stale",
+}
 MAX_SAMPLES = 100  # validations whose samples are sent
 
 

@@ -72,6 +72,7 @@ class TrainConfig(Config):
     epochs: NonNegativeInt = 0
     minutes: NonNegativeFloat = 0.0
     tokens: NonNegativeInt = 0  # of the targets, as in metrics.jsonl
+    flops: NonNegativeFloat = 0.0  # of forward and backward passes, counted per token as `headwise show` counts them
     restart: RestartConfig = RestartConfig()  # written when a run is trained longer
 
     optimizer: AnyOptimizer = Field(default_factory=_make_adam)
@@ -98,8 +99,8 @@ class TrainConfig(Config):
 
     @model_validator(mode="after")
     def _check_budget(self) -> TrainConfig:
-        if not (self.steps or self.epochs or self.minutes or self.tokens):
-            raise Problems([(("steps",), "training needs an end; set steps, epochs, minutes or tokens")])
+        if not (self.steps or self.epochs or self.minutes or self.tokens or self.flops):
+            raise Problems([(("steps",), "training needs an end; set steps, epochs, minutes, tokens or flops")])
         return self
 
     def build_schedule(self) -> Schedule:

@@ -44,6 +44,7 @@ def train(
     samples: Samples | None = None,
     watch: Metric = Metric(),  # noqa: B008  (a frozen value)
     lr_scales: Mapping[str, float] = NO_SCALES,
+    flops_per_token: int = 0,
     observers: Sequence[Observer] = (),
     show: Progress | None = None,
 ) -> Result:
@@ -51,13 +52,15 @@ def train(
 
     Calling it again resumes the run. `validate(model)` returns scores; `watch` names the one that selects the best
     checkpoint. `samples(model)` returns outputs that are logged with the scores. `lr_scales` are factors of the
-    learning rate by parameter name. `observers` are called besides those of `train.observers`.
+    learning rate by parameter name. `flops_per_token` is the cost of training on a token, for a budget of FLOPs.
+    `observers` are called besides those of `train.observers`.
     """
     with ExitStack() as stack:
         stack.enter_context(run.lock())
         signals = stack.enter_context(Signals())
         loop = Loop(run, Learner(model, task, config, seed, lr_scales), data, config, signals)
         loop.validate, loop.samples, loop.watch = validate, samples, watch
+        loop.flops_per_token = flops_per_token
         progress = stack.enter_context(show or make_progress())
         others = [*(item.build() for item in config.observers), *observers]
         loop.observers = Observers([MetricsFile(run.metrics), ProgressLog(progress)], others)
@@ -83,6 +86,7 @@ class Loop:
     samples: Samples | None = None
     watch: Metric = Metric()
     observers: Observers = Observers([])
+    flops_per_token: int = 0
 
     def __init__(self, run: Run, learner: Learner, data: Data, config: TrainConfig, signals: Signals):
         self.run, self.learner, self.data = run, learner, data
@@ -136,11 +140,14 @@ class Loop:
         """The fraction of each budget that is spent, counted from where a run that is trained longer restarted."""
         self.state.minutes = self._minutes()
         state, start, batches = self.state, self.config.restart, len(self.plan)
+        tokens = state.tokens + self.learner.tokens  # up to the last log row, and since
+        state.flops = float(tokens * self.flops_per_token)
         used = {
             "steps": (start.step, state.step),
             "epochs": (start.epoch + start.index / batches, state.epoch + state.index / batches),
             "minutes": (start.minutes, state.minutes),
-            "tokens": (start.tokens, state.tokens + self.learner.tokens),  # up to the last log row, and since
+            "tokens": (start.tokens, tokens),
+            "flops": (0.0, state.flops),  # a run that is trained longer has other budgets
         }
         budgets = {name: (*used[name], getattr(self.config, name)) for name in used}
         return {name: _fraction(*budget) for name, budget in budgets.items() if budget[-1]}

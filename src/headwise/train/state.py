@@ -75,6 +75,7 @@ class State:
     index: int = 0  # of the next batch in the epoch
     minutes: float = 0.0
     tokens: int = 0
+    flops: float = 0.0  # of training on these tokens, where they are counted for a budget
     validated: int = 0  # step of the last validation
     best: dict[str, Any] = field(default_factory=dict)  # name, value, step
     stale: int = 0  # validations since the best one, for early stopping
@@ -87,7 +88,7 @@ class State:
 
 @dataclass(frozen=True)
 class Result:
-    """How training ended. `reason`: steps, epochs, minutes, tokens, patience, or the name of a signal."""
+    """How training ended. `reason`: steps, epochs, minutes, tokens, flops, patience, or the name of a signal."""
 
     reason: str
     step: int
