@@ -93,8 +93,8 @@ class Classify(TextTask["ClassifyConfig", SequenceClassifier]):
         labels, smoothing = batch.target_out[:, 0], self.label_smoothing
         if not self.config.auxiliary:
             return model(batch.source, labels=labels, label_smoothing=smoothing)
-        losses = model(batch.source, labels=labels, label_smoothing=smoothing, language_model=True)
-        return add_auxiliary(*losses, self.config.auxiliary)
+        loss, language_model = model(batch.source, labels=labels, label_smoothing=smoothing, language_model=True)
+        return add_auxiliary(loss, language_model, self.config.auxiliary)
 
     def validate(self, model: SequenceClassifier, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
         outputs = [[most_probable(row)] for row in self.predict_probabilities(model, [text for text, _ in pairs])]
