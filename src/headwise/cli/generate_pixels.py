@@ -37,11 +37,10 @@ def write_completions(
     if files:
         images = np.stack([task.pixels.read(file).numpy() for file in files])
     else:
-        images = np.array(loaded.load_test_pairs().pixels[:SHOWN])
+        images = np.array(loaded.held_out().pixels[:SHOWN])
     completed = task.complete_images(
         loaded.model, images, keep, 1.0 if temperature is None else temperature, 0 if seed is None else seed
     )
     write(out, draw_completions(task.complete_images(loaded.model, images, keep=1.0), completed, keep))  # as quantised
     message = f"{len(images)} images, completed below {keep:.0%} of their rows, are in {out}"
     print(json.dumps({"images": len(images), "keep": keep, "out": str(out)}) if json_ else message)
-

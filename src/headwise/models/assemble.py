@@ -323,7 +323,9 @@ def build_masked_lm(parts: ModelParts, vocab: int, outputs: int) -> MaskedLangua
     head = parts.build_output_layer(vocab, width, table if tied else None, True, transform)
     next_sentence_head: nn.Module = nn.Identity()
     if parts.next_sentence_head:
-        next_sentence_head = nn.Sequential(Pool("first"), Pooler(parts.output_width), nn.Linear(parts.output_width, 2))
+        next_sentence_head = nn.Sequential(
+            Pool("first"), Pooler(parts.output_width), nn.Linear(parts.output_width, outputs or 2)
+        )
     return MaskedLanguageModel(parts.encoder(parts.embed(table)), head, next_sentence_head)
 
 

@@ -10,7 +10,7 @@ Letters: N images, B rows, T = H W C pixel tokens of an image.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from headwise.data.blocks import TextBatch
 from headwise.data.config import DataConfig
 from headwise.data.prepare import Prepared
 from headwise.decode.config import GREEDY, DecodeConfig
-from headwise.decode.driver import decode
+from headwise.decode.generator import Generator
 from headwise.errors import UserError
 from headwise.evaluate.bootstrap import bootstrap_interval
 from headwise.evaluate.score import Score
@@ -142,18 +142,27 @@ class PixelModelling(Task["PixelsConfig", AnyLanguageModel, Images, Images]):
         ids = self.levels.encode_images(torch.from_numpy(np.ascontiguousarray(images)))
         channels, height, width = self.image
         given = round(keep * height) * width * channels
-        missing = ids.shape[1] - given
-        if not missing:
-            return self.levels.decode_images(ids, self.image)
-        config = DecodeConfig(
-            temperature=temperature, seed=seed, max_ratio=0, max_extra=missing, max_length=missing, min_length=missing,
-            suppress_tokens=tuple(range(FIRST)),
-        )  # fmt: skip
-        best = [hypotheses[0].ids for hypotheses in decode(model, ids[:, :given].tolist(), config, get_device(model))]
-        return self.levels.decode_images(torch.cat((ids[:, :given], torch.tensor(best)), dim=1), self.image)
+        start = torch.full_like(ids[:, :1], BOS)
+        prefix = torch.cat((start, ids[:, :given]), dim=1).to(get_device(model))
+        random = torch.Generator().manual_seed(seed)
+        with inference_mode(model):  # no search of `decode`: the last pixel is followed by no EOS, and never read
+            generator = cast(Generator, model)
+            state = generator.start(prefix[:, :-1])
+            while prefix.shape[1] <= ids.shape[1]:
+                logits, state = generator.step(prefix[:, -1], state)
+                level = sample_level(logits[:, FIRST:].float().cpu(), temperature, random) + FIRST  # (N,)
+                prefix = torch.cat((prefix, level.unsqueeze(1).to(prefix.device)), dim=1)
+        return self.levels.decode_images(prefix[:, 1:], self.image)
 
     def draw_samples(self, model: AnyLanguageModel, pairs: Images, count: int) -> list[Sample]:
         return []  # `headwise generate` draws pictures
+
+
+def sample_level(logits: Tensor, temperature: float, random: torch.Generator) -> Tensor:
+    """A level for each row of logits (N, L); the most probable one if the temperature is 0."""
+    if not temperature:
+        return logits.argmax(-1)
+    return torch.multinomial((logits / temperature).softmax(-1), 1, generator=random)[:, 0]
 
 
 def bits_per_dim(nll: np.ndarray, dimensions: int, resamples: int = 1000) -> Score:

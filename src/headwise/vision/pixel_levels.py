@@ -23,7 +23,7 @@ FIRST = len(SPECIALS)  # id of the darkest level
 
 @dataclass(frozen=True, eq=False)
 class PixelLevels(Tokeniser):
-    """The pixel tokens of images: level floor(byte * levels / 256) of each pixel, row by row, its channels one after
+    """Pixel tokens of images: level floor(byte * levels / 256) of each pixel, row by row, its channels one after
     another (van den Oord et al. 2016). `counts` (T, levels) are those of the training images, by position.
 
     >>> import torch
