@@ -78,6 +78,54 @@ def test_vision_transformers_have_the_truncated_normal_of_timm(name: str, settin
     check_biases_are_zero(model)
 
 
+# the standard deviation of a normal distribution truncated at two of its own; `variance_scaling` of JAX divides by it
+TRUNCATED_SHARE = 0.87962566103423978
+SHAPES: dict[str, Callable[[float], Cdf]] = {
+    "normal": normal,
+    "truncated_normal": lambda std: truncated_normal(std, 2 * std),
+    "truncated_normal_absolute": lambda std: truncated_normal(std, 2.0),
+}
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize(
+    ("name", "std"), [("bert-tiny", 0.02), ("gpt-tiny", 0.02), ("vit-tiny", 0.02 * 192 / 32), ("deit-tiny", 0.12)]
+)
+def test_the_distribution_of_initial_weights_is_a_setting(name: str, std: float, kind: str) -> None:
+    sizes: dict[str, Any] = {"outputs": 10} if std > 0.02 else {"vocab": 300}
+    for settings, expected in ((kind, std), ({"kind": kind, "std": 1.5}, 1.5)):
+        model = headwise.build(name, init=settings, **sizes)
+        found = torch.cat([weight.detach().flatten() for _, weight in list_weights(model)])
+        check_distribution(found, SHAPES[kind](expected))
+        if kind == "truncated_normal":
+            assert found.abs().max() <= 2 * expected
+            assert float(found.std()) == pytest.approx(TRUNCATED_SHARE * expected, rel=0.03)
+        check_biases_are_zero(model)
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_other_shapes_of_the_same_variance_fail_the_test_of_distributions(kind: str) -> None:
+    """A uniform distribution with the same standard deviation is noticed, and so is the other truncation."""
+    std, torch_generator = 1.5, torch.Generator().manual_seed(0)
+    values = torch.rand(20_000, generator=torch_generator).sub(0.5).mul(12**0.5 * std)
+    with pytest.raises(AssertionError):
+        check_distribution(values, SHAPES[kind](std))
+    for other in SHAPES.keys() - {kind}:
+        drawn = torch.empty(20_000)
+        find("bert-tiny")[0].configure("tiny", {"init": {"kind": other}}).init.fill(drawn, std)
+        with pytest.raises(AssertionError):
+            check_distribution(drawn, SHAPES[kind](std))
+
+
+def test_gpt2_scales_its_residual_projections_whatever_the_distribution() -> None:
+    model = headwise.build("gpt2-tiny", vocab=300, depth=3, init="truncated_normal")
+    std = 0.02 / 6**0.5
+    for part in model.modules():
+        if isinstance(part, FeedForward):
+            check_distribution(part.outer.weight, truncated_normal(std, 2 * std))
+            check_distribution(part.inner.weight, truncated_normal(0.02, 0.04))
+
+
 def test_mixer_has_the_variance_of_its_fan_in() -> None:
     model = headwise.build("mixer-tiny", outputs=10)
     for module, weight in list_weights(model):

@@ -24,6 +24,7 @@ from headwise.cli.common import (
     load_model,
     read_chunks,
 )
+from headwise.cli.generate_pixels import write_completions
 from headwise.errors import UserError
 from headwise.inference.few_shot import TEMPLATE, build_few_shot_prompt
 
@@ -59,6 +60,10 @@ def generate(
     ] = None,
     count: Annotated[int | None, Parameter(help="Number of few-shot examples; 0: zero-shot.")] = None,
     template: Annotated[str | None, Parameter(help=f"Format of an example; by default {json.dumps(TEMPLATE)}.")] = None,
+    out: Annotated[Path | None, Parameter(help="The picture of completed images; by default completed.png.")] = None,
+    keep: Annotated[
+        float, Parameter(validator=validators.Number(gte=0, lte=1), help="Share of an image's rows that is given.")
+    ] = 0.5,
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = 0,
@@ -75,12 +80,16 @@ def generate(
     With --shots each prompt is an input: the examples come before it in the format of --template, and the output up to
     the end of the line, or up to --stop, is printed.
 
+    A model of pixels (task pixels) completes images: prompts are image files, by default the first ones of the run's
+    test split; the upper rows are given, and originals, given rows and completions are drawn in --out.
+
     For example:
 
         headwise generate runs/shakespeare-lstm "To be" --length 400
         headwise generate runs/shakespeare-ngram "ROMEO:" --temperature 1 --top-p 0.9 --seed 7 --stop "\\n\\n"
         headwise generate runs/shakespeare-lstm "" --samples 5 --json
         headwise generate runs/gpt --shots capitals.tsv --count 4 "France" "Peru"
+        headwise generate runs/digits-pixels --out digits.png
 
     Parameters
     ----------
@@ -92,6 +101,11 @@ def generate(
     from headwise.inference.backends import choose_backend
 
     loaded = load_model(run, checkpoint, device, threads)
+    if loaded.experiment.task.kind == "pixels":
+        write_completions(loaded, prompts, out, keep, temperature, seed, json_)
+        return
+    if out is not None:
+        raise UserError("--out: is the picture of a model of pixels; leave it out")
     loaded.check_task("language-model")
     build_prompt = _build_prompt_function(shots, template, count)
     stops = [_unescape(text) for text in stop or ()] or (["\n"] if shots else None)

@@ -32,7 +32,9 @@ class MaskedBatch:
 
     ids: Tensor  # (B, T)
     labels: Tensor  # (B, T) the tokens to be predicted; PAD elsewhere
-    next_sentence_labels: Tensor | None = None  # (B,) 0 where the second text follows the first, else 1
+    next_sentence_labels: Tensor | None = (
+        None  # (B,) 0: the second text follows the first; 1: is random; 2: precedes it
+    )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -68,13 +70,17 @@ class MaskedBlocks(DenoisingBlocks[MaskedBatch]):
     def corrupt(self, starts: np.ndarray, random: np.random.Generator) -> MaskedBatch:
         next_sentence_labels = None
         if self.pairs:
-            rows, is_random = self.build_pairs(starts, random)
-            next_sentence_labels = torch.from_numpy(is_random.astype(np.int64))
+            rows, pair_labels = self.build_pairs(starts, random)
+            next_sentence_labels = torch.from_numpy(pair_labels.astype(np.int64))
         else:
             rows = [np.append(text, EOS) for text in self.read_texts(starts, self.context)]
         ids = pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True, padding_value=PAD)
-        masked, labels = mask_tokens(ids.numpy(), self.mask, self.share, random)
+        masked, labels = self.add_noise(ids.numpy(), random)
         return MaskedBatch(torch.from_numpy(masked), torch.from_numpy(labels), next_sentence_labels)
+
+    def add_noise(self, ids: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Corrupted ids, and the tokens to be predicted; (B, T) each."""
+        return mask_tokens(ids, self.mask, self.share, random)
 
     def build_pairs(self, starts: np.ndarray, random: np.random.Generator) -> tuple[list[np.ndarray], np.ndarray]:
         """`A EOS B EOS` from each block, and whether B is a random text instead of the continuation of A."""

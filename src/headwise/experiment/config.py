@@ -16,6 +16,7 @@ from headwise.config.base import Config, FolderName, Problems, Table, merge, val
 from headwise.data.config import DATA, AnyData
 from headwise.decode.config import DecodeConfig
 from headwise.errors import UserError, nearest
+from headwise.models.config import COMBINED_TASKS
 from headwise.tasks.tables import TASKS, AnyTask, task_config
 from headwise.text.config import TOKENISERS, AnyTokeniser, CharactersConfig
 from headwise.train.config import OPTIMIZERS, TrainConfig
@@ -148,9 +149,10 @@ class Experiment(Config):
 
     @model_validator(mode="after")
     def _check_consistent(self) -> Experiment:
-        if self.task.model_task not in self.model.tasks:
+        if not self.model.can(self.task.model_task):
+            wanted = " and ".join(COMBINED_TASKS.get(self.task.model_task, (self.task.kind,)))
             tasks = ", ".join(self.model.tasks)
-            raise Problems([(("task",), f"the model '{self.model.kind}' cannot {self.task.kind}, it can {tasks}")])
+            raise Problems([(("task",), f"the model '{self.model.kind}' cannot {wanted}, it can {tasks}")])
         if self.task.reads != self.data.kind:
             raise Problems(
                 [(("data", "kind"), f"the task '{self.task.kind}' reads {self.task.reads}, not {self.data.kind}")]

@@ -19,6 +19,7 @@ from headwise.models.language_model import LanguageModel
 from headwise.text import EOS
 from headwise.text.tokenisers import Tokenisers
 
+START_NAME = "<start>"
 NO_ATTENTION = "this run's model has no attention to look at; inspect another run"
 
 
@@ -64,6 +65,10 @@ def collect_attention(
     if isinstance(model, EncoderDecoder) and model.decoder.prefix_id is not None:  # the decoder then generates BOS, too
         start, output = {"start": target_tokeniser.tokens([model.decoder.prefix_id])[0]}, [model.start_id, *output]
     latents = len(getattr(getattr(model, "encoder", None), "latents", ()))
-    tokens = tuple(source_tokeniser.tokens([*prefix, *source])), tuple(target_tokeniser.tokens(output))
+    # a start token after the tokeniser's vocabulary has no name there
+    names = [
+        START_NAME if number >= source_tokeniser.size else source_tokeniser.tokens([number])[0] for number in prefix
+    ]
+    tokens = (*names, *source_tokeniser.tokens(source)), tuple(target_tokeniser.tokens(output))
     latent_names = tuple(f"latent {number}" for number in range(1, latents + 1))
     return Maps(maps.stack_by_kind(), *tokens, exact=maps.stack_exact_by_kind(), latents=latent_names, **start)

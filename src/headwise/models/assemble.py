@@ -22,12 +22,13 @@ from headwise.blocks.tables import AnyOutputLayer, AnyTokenEmbedding
 from headwise.blocks.token_embeddings import TableConfig, TokenTable
 from headwise.config.base import Config
 from headwise.errors import UserError
-from headwise.models.config import PoolKind, Tie
+from headwise.models.config import CLASSIFY_WITH_LM, PoolKind, Tie
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.language_model import LanguageModel
 from headwise.models.layers import LayerFields
 from headwise.models.masked_lm import MaskedLanguageModel
 from headwise.models.text_classifier import (
+    DecoderClassifier,
     SequenceClassifier,
     SpanClassifier,
     TextDecoder,
@@ -322,7 +323,9 @@ def build_masked_lm(parts: ModelParts, vocab: int, outputs: int) -> MaskedLangua
     head = parts.build_output_layer(vocab, width, table if tied else None, True, transform)
     next_sentence_head: nn.Module = nn.Identity()
     if parts.next_sentence_head:
-        next_sentence_head = nn.Sequential(Pool("first"), Pooler(parts.output_width), nn.Linear(parts.output_width, 2))
+        next_sentence_head = nn.Sequential(
+            Pool("first"), Pooler(parts.output_width), nn.Linear(parts.output_width, outputs or 2)
+        )
     return MaskedLanguageModel(parts.encoder(parts.embed(table)), head, next_sentence_head)
 
 
@@ -333,6 +336,13 @@ def build_token_classifier(parts: ModelParts, vocab: int, outputs: int) -> Token
 def build_sequence_classifier(parts: ModelParts, vocab: int, outputs: int) -> SequenceClassifier:
     (encoder, decoder), pool = parts.build_sides(vocab), parts.build_pool()
     return SequenceClassifier(encoder, pool, parts.build_text_label_head(outputs or vocab), decoder)
+
+
+def build_decoder_classifier(parts: ModelParts, vocab: int, outputs: int) -> DecoderClassifier:
+    encoder = parts.build_encoder(vocab)
+    table = encoder.embed.table if parts.tie in ("auto", "all", "target") else None
+    language_model_head = parts.build_vocabulary_head(vocab, table)
+    return DecoderClassifier(encoder, parts.build_pool(), parts.build_text_label_head(outputs), language_model_head)
 
 
 def build_span_classifier(parts: ModelParts, vocab: int, outputs: int) -> SpanClassifier:
@@ -346,6 +356,7 @@ ASSEMBLIES: dict[str, Callable[[ModelParts, int, int], nn.Module]] = {
     "masked": build_masked_lm,
     "tag": build_token_classifier,
     "classify": build_sequence_classifier,
+    CLASSIFY_WITH_LM: build_decoder_classifier,
     "answer": build_span_classifier,
     "encode": lambda parts, vocab, outputs: TextEncoder(parts.build_encoder(vocab), parts.build_pool()),
 }

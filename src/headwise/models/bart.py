@@ -20,12 +20,12 @@ from headwise.blocks.tables import AnyPosition
 from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
-from headwise.models.init_weights import init_normal
+from headwise.models.init_weights import TextInitFields, init_normal
 from headwise.models.layers import TwoStackFields, build_stack
 from headwise.text import BOS, EOS
 
 
-class BartConfig(TwoStackFields, TextFields, ModelConfig):
+class BartConfig(TwoStackFields, TextFields, TextInitFields, ModelConfig):
     tasks = ("transduce", "language-model", "masked", "tag", "classify", "answer")
     kind: Literal["bart"] = "bart"
     width: int = Field(768, ge=1)
@@ -45,7 +45,7 @@ class BartConfig(TwoStackFields, TextFields, ModelConfig):
         prefix_id = EOS if self.start_id == BOS else None
         parts = replace(parts, decoder_prefix_id=prefix_id, labels_from=self.labels_from)
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
-        init_normal(model)
+        init_normal(model, self.init)
         return model
 
 

@@ -19,12 +19,12 @@ from headwise.blocks.tables import AnyNorm, AnyPosition
 from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
-from headwise.models.init_weights import init_normal
+from headwise.models.init_weights import TextInitFields, init_normal
 from headwise.models.layers import OneStackFields, build_stack
 from headwise.text import BOS
 
 
-class BertConfig(OneStackFields, TextFields, ModelConfig):
+class BertConfig(OneStackFields, TextFields, TextInitFields, ModelConfig):
     tasks = ("masked", "tag", "classify", "answer", "encode")
     kind: Literal["bert"] = "bert"
     width: int = Field(768, ge=1)
@@ -43,11 +43,11 @@ class BertConfig(OneStackFields, TextFields, ModelConfig):
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack), prefix_id=BOS),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
-        init_normal(model)
+        init_normal(model, self.init)
         return model
 
 
-class AlbertConfig(OneStackFields, TextFields, ModelConfig):
+class AlbertConfig(OneStackFields, TextFields, TextInitFields, ModelConfig):
     tasks = ("masked", "tag", "classify", "answer", "encode")
     kind: Literal["albert"] = "albert"
     width: int = Field(768, ge=1)
@@ -69,7 +69,7 @@ class AlbertConfig(OneStackFields, TextFields, ModelConfig):
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack), prefix_id=BOS),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
-        init_normal(model)
+        init_normal(model, self.init)
         return model
 
 

@@ -24,12 +24,12 @@ from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
 from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
-from headwise.models.init_weights import init_normal
+from headwise.models.init_weights import TextInitFields, init_normal
 from headwise.models.layers import OneStackFields, Parts, build_stack
 from headwise.text import BOS
 
 
-class BigBirdConfig(OneStackFields, TextFields, ModelConfig):
+class BigBirdConfig(OneStackFields, TextFields, TextInitFields, ModelConfig):
     tasks = ("masked", "tag", "classify", "answer", "encode")
     kind: Literal["bigbird"] = "bigbird"
     width: int = Field(768, ge=1)
@@ -58,7 +58,7 @@ class BigBirdConfig(OneStackFields, TextFields, ModelConfig):
             return Encoder(embedding, stack, prefix_id=BOS)
 
         model = assemble(self.resolve_task(task), build_text_parts(self, encoder), vocab, outputs)
-        init_normal(model)
+        init_normal(model, self.init)
         return model
 
 

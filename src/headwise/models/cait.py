@@ -27,7 +27,7 @@ from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.image_classifier import ImageClassifier, ImageHead
 from headwise.models.image_fields import ImageFields
-from headwise.models.init_weights import init_truncated_normal
+from headwise.models.init_weights import ImageInitFields, init_image_model
 from headwise.models.layers import LayerFields, OneStackFields, build_context, build_residual_add, build_stack
 
 
@@ -46,7 +46,7 @@ def build_class_stage(config: LayerFields, cross_attention: Any, class_tokens: i
     return Stack([PrependClassTokens(config.width, class_tokens), *layers], norm())
 
 
-class CaitConfig(OneStackFields, ImageFields, ModelConfig):
+class CaitConfig(OneStackFields, ImageFields, ImageInitFields, ModelConfig):
     """Class tokens are added after `depth` layers and attend to the patches with the part `cross_attention`."""
 
     kind: Literal["cait"] = "cait"
@@ -79,7 +79,7 @@ class CaitConfig(OneStackFields, ImageFields, ModelConfig):
         return ImageEncoder(stem, concatenate_stacks(stack, class_stage))
 
     def init_weights(self, model: nn.Module) -> None:
-        init_truncated_normal(model, self.output_width)
+        init_image_model(model, self.output_width, self.init)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         self.resolve_task(task)

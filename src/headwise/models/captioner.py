@@ -23,11 +23,11 @@ from headwise.models.config import ModelConfig
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.entry import Check, Entry
 from headwise.models.image_fields import ImageFields
-from headwise.models.init_weights import init_truncated_normal
+from headwise.models.init_weights import ImageInitFields, init_image_model
 from headwise.models.layers import OneStackFields, Parts, StackConfig, build_stack
 
 
-class CaptionerConfig(OneStackFields, ImageFields, ModelConfig):
+class CaptionerConfig(OneStackFields, ImageFields, ImageInitFields, ModelConfig):
     """`depth` is that of the encoder, and of the decoder unless `decoder.depth` is set; both have the same width."""
 
     tasks = ("caption",)
@@ -60,7 +60,7 @@ class CaptionerConfig(OneStackFields, ImageFields, ModelConfig):
         return ImageEncoder(stem, build_stack(self, self.stack))
 
     def init_weights(self, model: nn.Module) -> None:
-        init_truncated_normal(model, self.output_width)
+        init_image_model(model, self.output_width, self.init)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> EncoderDecoder:
         self.resolve_task(task)

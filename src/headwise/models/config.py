@@ -17,6 +17,9 @@ PoolKind = Literal[
     "mean", "max", "first", "last", "pooler", "pooler_gelu", "pooler_gelu_tanh", "pooler_relu", "pooler_last",
 ]  # fmt: skip
 
+CLASSIFY_WITH_LM = "classify-with-lm"  # one model with the heads of two tasks
+COMBINED_TASKS = {CLASSIFY_WITH_LM: ("classify", "language-model")}
+
 MAX_DEPTH = 1000  # layers; every one is a module, even where nothing is allocated
 
 
@@ -55,9 +58,13 @@ class ModelConfig(Config):
         """Parts of the model, by name, that learn more slowly: their shares of the learning rate."""
         return {}
 
+    def can(self, task: str) -> bool:
+        """Whether the architecture can do a task; a combination of tasks, if it can do each."""
+        return set(COMBINED_TASKS.get(task, (task,))) <= set(self.tasks)
+
     def resolve_task(self, task: str) -> str:
         """`task`, if the architecture can do it; without one, its first task."""
-        if task and task not in self.tasks:
+        if task and not self.can(task):
             raise UserError(f"model.kind: '{self.kind}' cannot {task}, it can {', '.join(self.tasks)}; choose another")
         return task or self.tasks[0]
 

@@ -32,12 +32,12 @@ from headwise.errors import UserError
 from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
-from headwise.models.init_weights import init_normal
+from headwise.models.init_weights import TextInitFields, init_normal
 from headwise.models.layers import OneStackFields, build_stack
 from headwise.text import BOS
 
 
-class DebertaConfig(OneStackFields, TextFields, ModelConfig):
+class DebertaConfig(OneStackFields, TextFields, TextInitFields, ModelConfig):
     tasks = ("masked", "tag", "classify", "answer", "encode")
     kind: Literal["deberta"] = "deberta"
     width: int = Field(768, ge=1)
@@ -72,7 +72,7 @@ class DebertaConfig(OneStackFields, TextFields, ModelConfig):
             )
 
         model = assemble(task, build_text_parts(self, encoder), vocab, outputs)
-        init_normal(model)
+        init_normal(model, self.init)
         if use_mask_decoder:
             positions = LearnedPositions(self.width, self.max_length)
             model.encoder.stack = MaskDecoder(model.encoder.stack, positions, self.mask_decoder)

@@ -22,11 +22,11 @@ from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
 from headwise.models.image_classifier import ImageClassifier, ImageHead
 from headwise.models.image_fields import ImageFields
-from headwise.models.init_weights import init_truncated_normal
+from headwise.models.init_weights import ImageInitFields, init_image_model
 from headwise.models.layers import OneStackFields, build_stack
 
 
-class DeiTConfig(OneStackFields, ImageFields, ModelConfig):
+class DeiTConfig(OneStackFields, ImageFields, ImageInitFields, ModelConfig):
     kind: Literal["deit"] = "deit"
     patch: int = Field(16, ge=1)
     class_tokens: int = Field(2, ge=1)
@@ -53,7 +53,7 @@ class DeiTConfig(OneStackFields, ImageFields, ModelConfig):
         return ImageEncoder(stem, build_stack(self, self.stack))
 
     def init_weights(self, model: nn.Module) -> None:
-        init_truncated_normal(model, self.output_width)
+        init_image_model(model, self.output_width, self.init)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         self.resolve_task(task)

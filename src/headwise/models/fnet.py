@@ -23,12 +23,12 @@ from headwise.blocks.token_embeddings import TokenTable
 from headwise.models.assemble import TextFields, assemble, build_embedding, build_text_parts
 from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
-from headwise.models.init_weights import init_normal
+from headwise.models.init_weights import TextInitFields, init_normal
 from headwise.models.layers import OneStackFields, build_stack
 from headwise.text import BOS
 
 
-class FNetConfig(OneStackFields, TextFields, ModelConfig):
+class FNetConfig(OneStackFields, TextFields, TextInitFields, ModelConfig):
     tasks = ("masked", "tag", "classify", "answer", "encode")
     kind: Literal["fnet"] = "fnet"
     width: int = Field(768, ge=1)
@@ -49,7 +49,7 @@ class FNetConfig(OneStackFields, TextFields, ModelConfig):
         )
         parts = replace(parts, embed=self._embed)
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
-        init_normal(model)
+        init_normal(model, self.init)
         return model
 
     def _embed(self, table: TokenTable) -> Embedding:

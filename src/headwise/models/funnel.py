@@ -30,14 +30,14 @@ from headwise.config.base import Problems
 from headwise.models.assemble import HeadTransformConfig, TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
-from headwise.models.init_weights import init_normal
+from headwise.models.init_weights import TextInitFields, init_normal
 from headwise.models.layers import StackConfig, build_stack
 from headwise.text import BOS
 
 Count = Annotated[int, Field(ge=1)]
 
 
-class FunnelConfig(TextFields, ModelConfig):
+class FunnelConfig(TextFields, TextInitFields, ModelConfig):
     tasks = ("masked", "tag", "classify", "answer", "encode")
     kind: Literal["funnel"] = "funnel"
     width: int = Field(768, ge=1)
@@ -105,7 +105,7 @@ class FunnelConfig(TextFields, ModelConfig):
             ),
         )
         model = assemble(task, parts, vocab, outputs)
-        init_normal(model)
+        init_normal(model, self.init)
         return model
 
     def _build_stack(self, upsample: bool) -> FunnelStack:

@@ -28,7 +28,7 @@ from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
 from headwise.models.image_classifier import ImageClassifier, ImageHead
 from headwise.models.image_fields import ImageFields
-from headwise.models.init_weights import init_normal, init_truncated_normal
+from headwise.models.init_weights import ImageInitFields, TextInitFields, init_image_model, init_normal
 from headwise.models.layers import LayerFields, OneStackFields, Parts, build_stack
 from headwise.text import BOS
 
@@ -49,7 +49,7 @@ def list_layer_parts(config: LayerFields, mixer: Any) -> tuple[Parts, ...]:
     return ((mixer,),) if mixer.with_feedforward else ((mixer, config.feedforward),)
 
 
-class GatedMlpModelConfig(GatedMlpFields, OneStackFields, TextFields, ModelConfig):
+class GatedMlpModelConfig(GatedMlpFields, OneStackFields, TextFields, TextInitFields, ModelConfig):
     tasks = ("masked", "tag", "classify", "answer", "encode")
     kind: Literal["gmlp"] = "gmlp"
     width: int = Field(512, ge=1)
@@ -68,11 +68,11 @@ class GatedMlpModelConfig(GatedMlpFields, OneStackFields, TextFields, ModelConfi
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack), prefix_id=BOS),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
-        init_normal(model)
+        init_normal(model, self.init)
         return model
 
 
-class ImageGatedMlpConfig(GatedMlpFields, OneStackFields, ImageFields, ModelConfig):
+class ImageGatedMlpConfig(GatedMlpFields, OneStackFields, ImageFields, ImageInitFields, ModelConfig):
     kind: Literal["gmlp-image"] = "gmlp-image"
     patch: int = Field(16, ge=1)
     class_tokens: int = Field(0, ge=0)  # each has a head; 0: one head on the pooled patches
@@ -101,7 +101,7 @@ class ImageGatedMlpConfig(GatedMlpFields, OneStackFields, ImageFields, ModelConf
         return ImageEncoder(stem, build_stack(self, self.stack))
 
     def init_weights(self, model: nn.Module) -> None:
-        init_truncated_normal(model, self.output_width)
+        init_image_model(model, self.output_width, self.init)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         self.resolve_task(task)

@@ -25,12 +25,12 @@ from headwise.blocks.tables import AnyPosition, AnyWiring
 from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
-from headwise.models.init_weights import init_gpt2, init_normal
+from headwise.models.init_weights import TextInitFields, init_gpt2, init_normal
 from headwise.models.layers import OneStackFields, Parts, build_stack
 from headwise.text import BOS
 
 
-class GptConfig(OneStackFields, TextFields, ModelConfig):
+class GptConfig(OneStackFields, TextFields, TextInitFields, ModelConfig):
     """GPT of 2018."""
 
     tasks = ("language-model", "classify")
@@ -49,11 +49,11 @@ class GptConfig(OneStackFields, TextFields, ModelConfig):
             decoder=lambda memory: build_stack(self, self.stack, causal=True),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
-        init_normal(model)
+        init_normal(model, self.init)
         return model
 
 
-class Gpt2Config(OneStackFields, TextFields, ModelConfig):
+class Gpt2Config(OneStackFields, TextFields, TextInitFields, ModelConfig):
     """GPT-2."""
 
     tasks = ("language-model", "classify")
@@ -73,11 +73,11 @@ class Gpt2Config(OneStackFields, TextFields, ModelConfig):
             decoder=lambda memory: build_stack(self, self.stack, causal=True),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
-        init_gpt2(model, self.depth)
+        init_gpt2(model, self.depth, self.init)
         return model
 
 
-class Gpt3Config(OneStackFields, TextFields, ModelConfig):
+class Gpt3Config(OneStackFields, TextFields, TextInitFields, ModelConfig):
     """GPT-3: layers with dense and with banded attention alternate."""
 
     tasks = ("language-model", "classify")
@@ -102,7 +102,7 @@ class Gpt3Config(OneStackFields, TextFields, ModelConfig):
             decoder=lambda memory: build_stack(self, self.stack, causal=True),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
-        init_gpt2(model, self.depth)
+        init_gpt2(model, self.depth, self.init)
         return model
 
 

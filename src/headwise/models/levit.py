@@ -38,10 +38,10 @@ from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.image_classifier import ImageClassifier, ImageHead
 from headwise.models.image_fields import ImageFields
-from headwise.models.init_weights import init_truncated_normal
+from headwise.models.init_weights import ImageInitFields, init_image_model
 
 
-class LevitConfig(ImageFields, ModelConfig):
+class LevitConfig(ImageFields, ImageInitFields, ModelConfig):
     """Tuples have one number for each stage."""
 
     kind: Literal["levit"] = "levit"
@@ -79,7 +79,7 @@ class LevitConfig(ImageFields, ModelConfig):
         return [(ceil(rows / step), ceil(columns / step)) for step in steps]
 
     def init_weights(self, model: nn.Module) -> None:
-        init_truncated_normal(model, self.output_width)
+        init_image_model(model, self.output_width, self.init)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         self.resolve_task(task)

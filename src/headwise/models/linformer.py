@@ -21,12 +21,12 @@ from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.bert import SIZES as BERT_SIZES
 from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
-from headwise.models.init_weights import init_normal
+from headwise.models.init_weights import TextInitFields, init_normal
 from headwise.models.layers import OneStackFields, build_stack
 from headwise.text import BOS
 
 
-class LinformerConfig(OneStackFields, TextFields, ModelConfig):
+class LinformerConfig(OneStackFields, TextFields, TextInitFields, ModelConfig):
     tasks = ("masked", "tag", "classify", "answer", "encode")
     kind: Literal["linformer"] = "linformer"
     width: int = Field(768, ge=1)
@@ -46,7 +46,7 @@ class LinformerConfig(OneStackFields, TextFields, ModelConfig):
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack), prefix_id=BOS),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
-        init_normal(model)
+        init_normal(model, self.init)
         return model
 
 

@@ -20,12 +20,12 @@ from headwise.blocks.tables import AnyNorm, AnyPosition, AnyWiring
 from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig, PoolKind, Tie
 from headwise.models.entry import Check, Entry
-from headwise.models.init_weights import init_normal
+from headwise.models.init_weights import TextInitFields, init_normal
 from headwise.models.layers import OneStackFields, build_stack
 from headwise.text import BOS
 
 
-class LlamaConfig(OneStackFields, TextFields, ModelConfig):
+class LlamaConfig(OneStackFields, TextFields, TextInitFields, ModelConfig):
     tasks = ("language-model", "classify")
     kind: Literal["llama"] = "llama"
     width: int = Field(4096, ge=1)
@@ -50,7 +50,7 @@ class LlamaConfig(OneStackFields, TextFields, ModelConfig):
             decoder=lambda memory: build_stack(self, self.stack, causal=True),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
-        init_normal(model)
+        init_normal(model, self.init)
         return model
 
 

@@ -24,11 +24,11 @@ from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
 from headwise.models.image_classifier import ImageClassifier, ImageHead
 from headwise.models.image_fields import ImageFields
-from headwise.models.init_weights import init_truncated_normal
+from headwise.models.init_weights import ImageInitFields, init_image_model
 from headwise.models.layers import OneStackFields, Parts, build_stack
 
 
-class MixerConfig(OneStackFields, ImageFields, ModelConfig):
+class MixerConfig(OneStackFields, ImageFields, ImageInitFields, ModelConfig):
     kind: Literal["mixer"] = "mixer"
     patch: int = Field(16, ge=1)
     class_tokens: int = Field(0, ge=0)  # each has a head; 0: one head on the pooled patches
@@ -62,10 +62,10 @@ class MixerConfig(OneStackFields, ImageFields, ModelConfig):
 
     def init_weights(self, model: nn.Module) -> None:
         """Matrices N(0, 1 / fan-in), biases zero, as in the released code."""
-        init_truncated_normal(model, self.output_width)
+        init_image_model(model, self.output_width, self.init)
         for module in model.modules():
             if isinstance(module, nn.Linear):
-                nn.init.trunc_normal_(module.weight, std=module.in_features**-0.5)
+                self.init.fill(module.weight, module.in_features**-0.5)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         self.resolve_task(task)

@@ -27,11 +27,11 @@ from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
-from headwise.models.init_weights import init_normal
+from headwise.models.init_weights import TextInitFields, init_normal
 from headwise.models.layers import OneStackFields, Parts, build_stack
 
 
-class ReformerConfig(OneStackFields, TextFields, ModelConfig):
+class ReformerConfig(OneStackFields, TextFields, TextInitFields, ModelConfig):
     """`layer_pattern`, of `local` and `mixer`, repeats over the depth. The default number of buckets is for texts of
     the maximum length."""
 
@@ -65,7 +65,7 @@ class ReformerConfig(OneStackFields, TextFields, ModelConfig):
             decoder=lambda memory: build_stack(self, self.stack, causal=True),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
-        init_normal(model)
+        init_normal(model, self.init)
         return model
 
     def _build_encoder(self, embedding: Embedding) -> Encoder:

@@ -38,13 +38,13 @@ from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.image_classifier import ImageClassifier, ImageHead
 from headwise.models.image_fields import ImageFields
-from headwise.models.init_weights import init_truncated_normal
+from headwise.models.init_weights import ImageInitFields, init_image_model
 
 Count = Annotated[int, Field(ge=1)]
 Merging = Literal["norm-first", "norm-last"]
 
 
-class SwinFields(ImageFields):
+class SwinFields(ImageFields, ImageInitFields):
     """Settings of both versions, and the methods that build their stages: `depths` layers with `heads` each; the first
     is `width` wide, each further one twice as wide."""
 
@@ -147,7 +147,7 @@ class SwinFields(ImageFields):
         return model
 
     def init_weights(self, model: nn.Module) -> None:
-        init_truncated_normal(model, self.output_width)
+        init_image_model(model, self.output_width, self.init)
         for layer in model.modules():
             if isinstance(layer, ResPostNorm):  # layers start as the identity, as in the released code
                 for norm in layer.norms:

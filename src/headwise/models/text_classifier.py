@@ -8,11 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.heads import VocabularyHead
+from headwise.blocks.heads import OutputLayer, VocabularyHead
 from headwise.blocks.losses import Loss
 from headwise.blocks.pool import count_needed_outputs
-from headwise.blocks.stack import Embedding, Encoder, Stack
+from headwise.blocks.stack import Embedding, Encoder, Stack, declares, number_texts
 from headwise.blocks.stream import Context, Stream
+from headwise.errors import UserError
+from headwise.text import EOS, PAD
 from headwise.utils.notebook import HtmlTree
 
 
@@ -74,6 +76,66 @@ class SequenceClassifier(HtmlTree, nn.Module):
         """Maximum number of tokens of a text, by the learned positions; 0: unlimited."""
         limit: int = self.encoder.embed.positions.max_length
         return limit - (self.encoder.prefix_id is not None) - (self.encoder.suffix_id is not None) if limit else 0
+
+
+class DecoderClassifier(SequenceClassifier):
+    """A causal sequence classifier that reads the extract token, with a language model head over the same states
+    (Radford et al. 2018, sections 3.2 and 3.3). Inputs are `start A extract`, or `start A delimiter B extract` of two
+    texts.
+
+    Without `use_delimiters`, start is BOS and the other two are EOS, as in a `SequenceClassifier`. With `both_orders`,
+    a pair is read as A, B and as B, A, and the pooled vectors are added before the head.
+    """
+
+    def __init__(self, encoder: Encoder, pool: nn.Module, head: VocabularyHead, language_model_head: OutputLayer):
+        super().__init__(encoder, pool, head)
+        self.language_model_head = language_model_head
+        self.delimiter_id = self.extract_id = EOS
+        self.both_orders = False
+        for part in encoder.stack.parts:
+            if not declares(part, "causal"):
+                raise UserError(
+                    f"task: {type(part).__name__} sees later tokens, so this model has no language model loss; choose "
+                    "a decoder, such as gpt2, or leave out auxiliary, delimiters and both_orders"
+                )
+
+    def use_delimiters(self) -> None:
+        """Take the last three ids of the vocabulary as start, delimiter and extract token."""
+        vocab = self.encoder.embed.table.num_embeddings
+        self.encoder.prefix_id, self.delimiter_id, self.extract_id = range(vocab - 3, vocab)
+
+    def forward(  # type: ignore[override]
+        self, ids: Tensor, labels: Tensor | None = None, label_smoothing: float = 0.0, language_model: bool = False
+    ) -> Tensor | Loss | tuple[Tensor | Loss, Loss]:
+        """Logits (B, L) for (B, T) ids; with labels (B,) their loss instead. With `language_model` also the loss of
+        the next tokens, start excluded and extract included."""
+        orders = torch.cat((ids, swap_texts(ids))) if self.both_orders else ids  # (B, T) -> (2B, T)
+        inputs = self.mark_texts(orders)
+        stream = self.encoder(inputs, Context())
+        x = self.pool(stream)
+        if self.both_orders:
+            x = x.unflatten(0, (2, -1)).sum(0)  # (2B, C) -> (B, C)
+        outputs = self.head(x) if labels is None else self.head.loss(x, labels, label_smoothing)
+        if not language_model:
+            return outputs
+        next_ids = F.pad(inputs, (0, 1), value=self.encoder.pad)[:, self.encoder.prefix_id is None :]
+        return outputs, self.language_model_head.loss(stream.x, next_ids)
+
+    def mark_texts(self, ids: Tensor) -> Tensor:
+        """The ids with the extract token for the last EOS of a row, and the delimiter for others."""
+        last = torch.arange(ids.shape[1], device=ids.device) + 1 == (ids != self.encoder.pad).sum(1, keepdim=True)
+        ends = ids == EOS
+        return ids.masked_fill(ends, self.delimiter_id).masked_fill(ends & last, self.extract_id)
+
+
+def swap_texts(ids: Tensor) -> Tensor:
+    """The texts of each row in reverse order, each with the EOS that ends it.
+
+    >>> swap_texts(torch.tensor([[5, 6, 2, 7, 2, 0], [8, 2, 0, 0, 0, 0]])).tolist()
+    [[7, 2, 5, 6, 2, 0], [8, 2, 0, 0, 0, 0]]
+    """
+    numbers = number_texts(ids).masked_fill(ids == PAD, -1)
+    return ids.gather(1, numbers.argsort(dim=1, descending=True, stable=True))
 
 
 class TextEncoder(HtmlTree, nn.Module):

@@ -25,11 +25,11 @@ from headwise.blocks.tables import AnyPosition
 from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
-from headwise.models.init_weights import init_normal
+from headwise.models.init_weights import TextInitFields, init_normal
 from headwise.models.layers import OneStackFields, Parts, build_stack
 
 
-class TransformerXLConfig(OneStackFields, TextFields, ModelConfig):
+class TransformerXLConfig(OneStackFields, TextFields, TextInitFields, ModelConfig):
     tasks = ("language-model",)
     kind: Literal["transformer-xl"] = "transformer-xl"
     width: int = Field(410, ge=1)
@@ -52,7 +52,7 @@ class TransformerXLConfig(OneStackFields, TextFields, ModelConfig):
             decoder=lambda memory: build_stack(self, self.stack, causal=True),
         )
         model = assemble(self.resolve_task(task), parts, vocab, outputs)
-        init_normal(model)
+        init_normal(model, self.init)
         return model
 
 

@@ -31,11 +31,11 @@ from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.image_classifier import ImageClassifier, ImageHead, TokenLabelingClassifier
 from headwise.models.image_fields import ImageFields
-from headwise.models.init_weights import init_truncated_normal
+from headwise.models.init_weights import ImageInitFields, init_image_model
 from headwise.models.layers import MakeAdd, OneStackFields, build_residual_add, build_stack
 
 
-class VoloConfig(OneStackFields, ImageFields, ModelConfig):
+class VoloConfig(OneStackFields, ImageFields, ImageInitFields, ModelConfig):
     """`width`, `heads` and `depth` are those of self-attention, on patches of twice `patch` pixels."""
 
     kind: Literal["volo"] = "volo"
@@ -93,7 +93,7 @@ class VoloConfig(OneStackFields, ImageFields, ModelConfig):
         return build_residual_add(self, number + self.outlook_depth, depth + self.outlook_depth)
 
     def init_weights(self, model: nn.Module) -> None:
-        init_truncated_normal(model, self.output_width)
+        init_image_model(model, self.output_width, self.init)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         self.resolve_task(task)

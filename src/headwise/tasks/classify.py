@@ -17,8 +17,10 @@ from headwise.errors import UserError, nearest
 from headwise.evaluate.agreement import label_f1, matthews
 from headwise.evaluate.labels import Labels, accuracy_by_text, confusion_matrix, macro_f1
 from headwise.evaluate.score import Score
+from headwise.models.config import ModelConfig
 from headwise.models.text_classifier import SequenceClassifier
-from headwise.tasks.base import Evaluation, TaskConfig, TextTask, TrainingData
+from headwise.tasks.auxiliary_loss import AuxiliaryFields, add_auxiliary, build_classifier
+from headwise.tasks.base import Evaluation, TextTask, TrainingData
 from headwise.tasks.tag import batch_texts, encode_texts
 from headwise.text import UNK
 from headwise.text.config import LabelsConfig, TokeniserConfig
@@ -67,6 +69,10 @@ class Classify(TextTask["ClassifyConfig", SequenceClassifier]):
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         return prepare_labelled(cls.adapt_data(data), tokeniser)
 
+    def build(self, model: ModelConfig) -> SequenceClassifier:
+        outputs = 0 if self.tokenisers.shared else self.tokenisers.target.size
+        return build_classifier(self.config, model, self.tokenisers.source.size, outputs)
+
     @property
     def checkpoint_metric(self) -> Metric:
         return Metric(self.config.scores[0], lower=False)
@@ -84,7 +90,11 @@ class Classify(TextTask["ClassifyConfig", SequenceClassifier]):
             )
 
     def loss(self, model: SequenceClassifier, batch: PairBatch, state: LossState) -> Loss:
-        return model(batch.source, labels=batch.target_out[:, 0], label_smoothing=self.label_smoothing)
+        labels, smoothing = batch.target_out[:, 0], self.label_smoothing
+        if not self.config.auxiliary:
+            return model(batch.source, labels=labels, label_smoothing=smoothing)
+        loss, language_model = model(batch.source, labels=labels, label_smoothing=smoothing, language_model=True)
+        return add_auxiliary(loss, language_model, self.config.auxiliary)
 
     def validate(self, model: SequenceClassifier, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
         outputs = [[most_probable(row)] for row in self.predict_probabilities(model, [text for text, _ in pairs])]
@@ -140,7 +150,7 @@ def most_probable(probabilities: dict[str, float]) -> str:
     return max(probabilities, key=probabilities.__getitem__)
 
 
-class ClassifyConfig(TaskConfig):
+class ClassifyConfig(AuxiliaryFields):
     """Sequence classification: a label for each text or pair of texts. The first of `scores` chooses the best
     checkpoint; `f1-of:LABEL` is F1 of one label, such as f1-of:1."""
 

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from headwise.blocks.evaluation import get_device, inference_mode
@@ -21,6 +21,7 @@ from headwise.data.examples import Examples, tokenise
 from headwise.data.masking import MaskedBatch, MaskedBlocks
 from headwise.data.prepare import Prepared
 from headwise.data.read import Pair
+from headwise.data.structural import StructuralBlocks
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.evaluate.accuracy import accuracy
@@ -59,10 +60,12 @@ class Masked(TextTask["MaskedConfig", MaskedLanguageModel]):
 
     def build(self, model: ModelConfig) -> MaskedLanguageModel:
         vocab = self.tokenisers.target.size + 1  # the last row is the mask
-        built: MaskedLanguageModel = model.build(vocab, 0, self.config.model_task)
-        if self.config.next_sentence is True and isinstance(built.next_sentence_head, nn.Identity):
+        classes = 3 if self.config.sentence_structure else 0
+        built: MaskedLanguageModel = model.build(vocab, classes, self.config.model_task)
+        wants_pairs = self.config.next_sentence is True or self.config.sentence_structure
+        if wants_pairs and isinstance(built.next_sentence_head, nn.Identity):
             raise UserError(
-                f"task.next_sentence: '{model.kind}' cannot tell two texts next_sentence; set model.token_types = 2"
+                f"task.next_sentence: '{model.kind}' has no token types to tell two texts apart; set model.token_types = 2"
             )
         return built
 
@@ -72,7 +75,11 @@ class Masked(TextTask["MaskedConfig", MaskedLanguageModel]):
     def _masking(self, examples: Examples, seed: int, tokens_per_batch: int = 0, batch_size: int = 0) -> MaskedBlocks:
         config, mask = self.config, self.tokenisers.target.size
         pairs = config.next_sentence is True
-        return MaskedBlocks(examples, config.context, mask, config.mask_rate, pairs, seed, tokens_per_batch, batch_size)
+        kind = StructuralBlocks if config.shuffle_rate or config.sentence_structure else MaskedBlocks
+        blocks = kind(examples, config.context, mask, config.mask_rate, pairs, seed, tokens_per_batch, batch_size)
+        if isinstance(blocks, StructuralBlocks):
+            blocks.shuffle_rate, blocks.both_directions = config.shuffle_rate, config.sentence_structure
+        return blocks
 
     @property
     def checkpoint_metric(self) -> Metric:
@@ -189,6 +196,15 @@ class MaskedConfig(TaskConfig):
     context: int = Field(128, ge=4)  # tokens of a training text, special tokens included; longer texts are cut
     mask_rate: float = Field(0.15, gt=0, lt=1)  # share of the words that are masked
     next_sentence: bool | Literal["auto"] = "auto"  # auto: where the model has token types and the head
+    # StructBERT (Wang et al. 2020): share of the words in shuffled trigrams, whose order is predicted; 0.05 there
+    shuffle_rate: float = Field(0.0, ge=0, lt=1)
+    sentence_structure: bool = False  # next-sentence prediction with three classes: next, random, previous
+
+    @model_validator(mode="after")
+    def _check_structure(self) -> MaskedConfig:
+        if self.sentence_structure and self.next_sentence is False:
+            raise ValueError("sentence_structure needs pairs of texts; leave out next_sentence = false")
+        return self
 
     def for_model(self, model: ModelConfig) -> MaskedConfig:
         if self.next_sentence != "auto":

@@ -22,7 +22,8 @@ from headwise.evaluate.agreement import pearson, spearman
 from headwise.evaluate.score import Score
 from headwise.models.config import ModelConfig
 from headwise.models.text_classifier import SequenceClassifier
-from headwise.tasks.base import Evaluation, TaskConfig, TextTask
+from headwise.tasks.auxiliary_loss import AuxiliaryFields, add_auxiliary, build_classifier
+from headwise.tasks.base import Evaluation, TextTask
 from headwise.tasks.classify import prepare_labelled
 from headwise.tasks.tag import batch_texts, encode_texts
 from headwise.text import UNK
@@ -46,7 +47,7 @@ class Regress(TextTask["RegressConfig", SequenceClassifier]):
 
     def build(self, model: ModelConfig) -> SequenceClassifier:
         """The model, whose first output is about the mean of the labels."""
-        built: SequenceClassifier = model.build(self.tokenisers.source.size, 1, self.config.model_task)
+        built = build_classifier(self.config, model, self.tokenisers.source.size, 1)
         mean, deviation = self.label_statistics
         with torch.no_grad():
             if isinstance(bias := getattr(built.head, "bias", None), Tensor):
@@ -73,8 +74,15 @@ class Regress(TextTask["RegressConfig", SequenceClassifier]):
         return Metric("pearson", lower=False)
 
     def loss(self, model: SequenceClassifier, batch: PairBatch, state: LossState) -> Loss:
+        if not self.config.auxiliary:
+            return self.squared_error(model(batch.source), batch)
+        outputs, language_model_loss = model(batch.source, language_model=True)
+        return add_auxiliary(self.squared_error(outputs, batch), language_model_loss, self.config.auxiliary)
+
+    def squared_error(self, outputs: Tensor, batch: PairBatch) -> Loss:
+        """The squared error of outputs (B, 1), relative to the variance of the labels."""
         true = self.label_values.to(batch.source.device)[batch.target_out[:, 0]]
-        squares = ((model(batch.source)[:, 0] - true) / self.label_statistics[1]).square()
+        squares = ((outputs[:, 0] - true) / self.label_statistics[1]).square()
         return Loss(squares.sum(), squares.detach().sum(), torch.tensor(len(squares), device=squares.device))
 
     @cached_property
@@ -133,7 +141,7 @@ def parse_number(text: str) -> float:
     return number
 
 
-class RegressConfig(TaskConfig):
+class RegressConfig(AuxiliaryFields):
     """Regression: a number for each text, by a classifier with one output."""
 
     task_class = Regress

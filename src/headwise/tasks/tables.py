@@ -29,6 +29,7 @@ TASKS = Table(
         "classify": f"{_HERE}.classify:ClassifyConfig",
         "classify-images": f"{_HERE}.classify_images:ClassifyImagesConfig",
         "detect": f"{_HERE}.detect:DetectConfig",
+        "pixels": f"{_HERE}.pixels:PixelsConfig",
         "caption": f"{_HERE}.caption:CaptionConfig",
         "regress": f"{_HERE}.regress:RegressConfig",
         "answer": f"{_HERE}.answer:AnswerConfig",

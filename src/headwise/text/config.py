@@ -99,6 +99,14 @@ class BytesConfig(TokeniserConfig):
     kind: Literal["bytes"] = "bytes"
 
 
+@TOKENISERS.add
+class PixelLevelsConfig(TokeniserConfig):
+    """One token a pixel and channel, quantised to `levels`: of the task pixels."""
+
+    kind: Literal["levels"] = "levels"
+    levels: int = Field(16, ge=2, le=256)
+
+
 @TARGETS.add
 @TOKENISERS.add
 class BpeConfig(TokeniserConfig):

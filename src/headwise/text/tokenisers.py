@@ -29,6 +29,7 @@ HOMES = {
     "hf": "headwise.text.hf:HfTokeniser",
     "marian": "headwise.text.marian:MarianTokeniser",
     "pixels": "headwise.vision.pixels:Pixels",
+    "levels": "headwise.vision.pixel_levels:PixelLevels",
 }
 FORMAT, VERSION = "headwise-tokenisers", 1
 

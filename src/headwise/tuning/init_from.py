@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from headwise.text.config import TokeniserConfig
 
 # Modules that are initialised from another module if the pretrained model lacks one of the same name and the new model
-# lacks the other: an encoder from a decoder (Radford et al. 2018), a pooler from the next-sentence head (Devlin et al.
-# 2019).
-SUBSTITUTES = {"encoder": "decoder", "pool": "next_sentence_head"}
+# lacks the other: an encoder and a language model head from a decoder (Radford et al. 2018), a pooler from the
+# next-sentence head (Devlin et al. 2019).
+SUBSTITUTES = {"encoder": "decoder", "language_model_head": "decoder.head", "pool": "next_sentence_head"}
 HEADS = ("head", "heads")  # modules with one row per label
-VOCABULARY = re.compile(r".*embed\.table\.weight|decoder\.head\.(table\.weight|bias)")  # one row per token
-CLUSTER = re.compile(r".*(embed|decoder\.head)\.table\.tables\.\d+\.weight")  # one row per token of a cluster
+LM_HEAD = r"(decoder\.head|language_model_head)"
+VOCABULARY = re.compile(rf".*embed\.table\.weight|{LM_HEAD}\.(table\.weight|bias)")  # one row per token
+CLUSTER = re.compile(rf".*(embed|{LM_HEAD})\.table\.tables\.\d+\.weight")  # one row per token of a cluster
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def init_from(model: nn.Module, experiment: Experiment, source: TrainedModel, to
         if value is None or not tensor.numel() or tensor.data_ptr() in loaded or (module in HEADS and not same_outputs):
             continue
         if VOCABULARY.fullmatch(name) and value.shape[1:] == tensor.shape[1:]:
-            side = tokenisers.source if module == "encoder" else tokenisers.target
+            side = tokenisers.source if module in ("encoder", "language_model_head") else tokenisers.target
             tensor, value = select_shared_rows(tensor, value, side.size, experiment.init_from)
         elif CLUSTER.fullmatch(name) and value.shape[1:] == tensor.shape[1:]:  # the last may have another mask token
             tensor, value = select_shared_rows(tensor, value, 0, experiment.init_from)
