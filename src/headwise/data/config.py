@@ -16,7 +16,7 @@ from headwise.data.readers.base import ReadOptions
 Form = Literal["", "NFC", "NFD", "NFKC", "NFKD"]
 Format = Literal[
     "tsv", "csv", "jsonl", "json", "parquet", "arrow", "conll", "conllu", "conllu-trees", "squad", "labelled-zip",
-    "labelled-folders", "lines", "documents", "text", "dictionary", "codespell", "geonames",
+    "labelled-folders", "lines", "documents", "text", "dictionary", "codespell", "geonames", "residues",
 ]  # fmt: skip
 Column = Literal["upos", "xpos", "deprel"]
 

@@ -15,9 +15,10 @@ UNKNOWN_INDEX = RESIDUE_INDEX[UNKNOWN]
 GAP_INDEX = len(RESIDUE_TYPES)  # in alignments: 21
 ALIGNMENT_TYPES = RESIDUE_TYPES + GAP
 
-# Letters of FASTA and alignment files that stand for one of the 20 types or for an unknown one (IUPAC): B is D or N,
-# Z is E or Q, J is I or L, U is selenocysteine, O is pyrrolysine.
-AMBIGUOUS = {"B": "D", "Z": "E", "U": "C", "J": "X", "O": "X"}
+# Other letters of FASTA and alignment files (IUPAC), as AlphaFold reads them: B is D or N, Z is E or Q, J is I or L,
+# U is selenocysteine, O is pyrrolysine.
+OTHER_LETTERS = {"B": "D", "Z": "E", "U": "C", "J": "X", "O": "X"}
+LETTERS = {letter: letter for letter in RESIDUE_TYPES} | OTHER_LETTERS  # of files -> of residue types
 
 THREE_LETTERS = {
     "A": "ALA", "R": "ARG", "N": "ASN", "D": "ASP", "C": "CYS", "Q": "GLN", "E": "GLU", "G": "GLY", "H": "HIS",
@@ -64,7 +65,7 @@ _SIDE_CHAINS = {
     "W": "CB CG CD1 CD2 CE2 CE3 NE1 CH2 CZ2 CZ3",
     "Y": "CB CG CD1 CD2 CE1 CE2 OH CZ",
     "V": "CB CG1 CG2",
-    "X": "",
+    "X": "CB",
 }
 RESIDUE_ATOMS = {letter: BACKBONE + tuple(names.split()) for letter, names in _SIDE_CHAINS.items()}
 
