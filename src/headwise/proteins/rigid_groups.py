@@ -6,7 +6,7 @@ follow from the backbone frame and seven torsion angles, atoms from ideal positi
 with. Angles are (sin, cos).
 
 `atom14` holds the atoms of a residue in the order of that file, `atom37` those of all residues (`residues.ATOMS`).
-An unknown residue (X) has the backbone of glycine; AlphaFold gives it no atoms.
+An unknown residue (X) has the atoms of alanine; AlphaFold gives it none.
 
 Letters: L residues.
 """
@@ -25,7 +25,6 @@ from headwise.proteins.frames import Frames, normalise, rotation_about_x, stack_
 from headwise.proteins.residues import (
     ATOM_INDEX,
     ATOMS,
-    BACKBONE,
     CA,
     CB,
     CHI_ATOMS,
@@ -57,7 +56,7 @@ def read_ideal_atoms() -> dict[str, tuple[Atom, ...]]:
     for line in text.splitlines()[1:]:
         residue, name, group, x, y, z = line.split("\t")
         atoms[residue] = (*atoms.get(residue, ()), (name, int(group), (float(x), float(y), float(z))))
-    atoms[UNKNOWN] = tuple(atom for atom in atoms["G"] if atom[0] in BACKBONE)
+    atoms[UNKNOWN] = atoms["A"]
     return atoms
 
 
@@ -259,6 +258,6 @@ def measure_torsions(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
 
 
 def get_beta(atoms: Tensor, residues: Tensor) -> Tensor:
-    """Cβ of each residue, Cα of glycine and X, from atom37 (or its mask): (..., L, 37, K) -> (..., L, K)."""
-    glycine = (residues == RESIDUE_INDEX["G"]) | (residues == RESIDUE_INDEX[UNKNOWN])
-    return torch.where(glycine.unsqueeze(-1), atoms[..., CA, :], atoms[..., CB, :])
+    """Cβ of each residue, Cα of glycine, from atom37 (or its mask): (..., L, 37, K) -> (..., L, K)."""
+    glycine = (residues == RESIDUE_INDEX["G"]).unsqueeze(-1)
+    return torch.where(glycine, atoms[..., CA, :], atoms[..., CB, :])
