@@ -31,7 +31,7 @@ from headwise.models.folding_heads import FoldingHeads, Prediction
 from headwise.models.folding_inputs import InputEmbedding, Recycled, RecyclingEmbedding, TemplateEmbedding
 from headwise.models.folding_init import init_folding
 from headwise.models.structure_module import StructureModule
-from headwise.proteins.features import EXTRA_FEATURES, Features
+from headwise.proteins.features import EXTRA_FEATURES, Features, MsaSettings, make_blank_features
 from headwise.proteins.rigid_groups import get_beta, to_atom37
 from headwise.utils.notebook import HtmlTree
 
@@ -181,6 +181,10 @@ class AlphaFold2(HtmlTree, nn.Module):
             _, z = self.extra_stack(extra, z, features.extra_keep, pair_keep, ctx.at("extra"))
         m, z = self.evoformer(m, z, msa_keep, pair_keep, ctx.at("evoformer"))
         return m, z, rows
+
+    def make_blank_inputs(self, rows: int, length: int) -> tuple[Features]:
+        """Features on the meta device with an alignment of the published size, to count costs."""
+        return (make_blank_features(rows, length, MsaSettings(), templates=4, device="meta"),)
 
 
 SMALL: dict[str, Any] = {

@@ -7,7 +7,7 @@ operation, so FLOPs and the bytes that autograd keeps are counted, not estimated
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +33,13 @@ Learning = (
     SequenceClassifier,
     SpanClassifier,
 )  # models that take labels and give their loss
+
+
+@runtime_checkable
+class HasBlankInputs(Protocol):
+    """A model that reads neither texts nor images makes its own inputs of zeros, on the meta device."""
+
+    def make_blank_inputs(self, rows: int, length: int) -> tuple[Any, ...]: ...
 
 
 def summarise(
@@ -91,8 +98,10 @@ def list_length_limits(model: nn.Module) -> list[int]:
     ] or [64]
 
 
-def make_inputs(model: nn.Module, rows: int, length: int, image: Image = ()) -> tuple[Tensor, ...]:
-    """Texts of this length: one, or a source and a target. Or images, alone or with a text."""
+def make_inputs(model: nn.Module, rows: int, length: int, image: Image = ()) -> tuple[Any, ...]:
+    """Texts of this length: one, or a source and a target. Or images, alone or with a text; or the model's own."""
+    if isinstance(model, HasBlankInputs):
+        return model.make_blank_inputs(rows, length)
     ids = torch.zeros(rows, length, dtype=torch.long, device="meta")
     source = torch.zeros(rows, *image, device="meta") if image else ids
     return (source, ids) if isinstance(model, EncoderDecoder) else (source,)
