@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from headwise.blocks.dilated_residual import DilatedTower
@@ -54,6 +54,8 @@ class PairPrediction:
 class DistanceNetwork(nn.Module):
     """Distances of all pairs of residues in a crop, from maps of features."""
 
+    reference_counts: Tensor
+
     def __init__(self, channels: int, widths: tuple[int, ...], depths: tuple[int, ...], bins: int, torsion_bins: int):
         super().__init__()
         inputs = (channels, *widths)
@@ -64,6 +66,7 @@ class DistanceNetwork(nn.Module):
         self.secondary = nn.Linear(2 * widths[-1], len(STATES))
         self.neighbours = nn.Linear(2 * widths[-1], NEIGHBOUR_BINS)
         self.bins, self.torsion_bins = bins, torsion_bins
+        self.register_buffer("reference_counts", torch.ones(MAX_OFFSET + 1, bins))  # of true distances, in training
 
     def forward(self, features: Tensor, offsets: Tensor | None = None) -> PairPrediction:
         """(B, F, n, m) features, and how far residues are apart in the sequence, (B, n, m); without it, the crop is on
@@ -75,6 +78,19 @@ class DistanceNetwork(nn.Module):
         bias = self.offset_bias[offsets.abs().clamp(max=MAX_OFFSET)]  # (B, n, m, K)
         distances = self.distances(maps).permute(0, 2, 3, 1) + bias
         return PairPrediction(distances, self.describe_residues(maps, 3), self.describe_residues(maps, 2))
+
+    @torch.no_grad()
+    def count_reference(self, offsets: Tensor, distances: Tensor) -> None:
+        """Count bins of true distances (B, n, m) by offset; negative ones are unknown. The potential is corrected by
+        what an offset alone says of a distance."""
+        known = distances >= 0
+        places = offsets.abs().clamp(max=MAX_OFFSET)[known] * self.bins + distances[known]
+        self.reference_counts += torch.bincount(places, minlength=(MAX_OFFSET + 1) * self.bins).view(-1, self.bins)
+
+    @property
+    def reference(self) -> Tensor:
+        """The share of each distance among pairs of an offset, (33, K)."""
+        return self.reference_counts / self.reference_counts.sum(-1, keepdim=True)
 
     def describe_residues(self, maps: Tensor, over: int) -> ResiduePrediction:
         """Heads on the maximum and the mean over one side of the maps."""
@@ -94,6 +110,12 @@ class AlphaFold1Config(ModelConfig):
     crop: int = Field(64, ge=4)  # residues of a crop's side
     covariance: bool = True  # all 22 x 22 covariances of two columns as features, not their norm alone
 
+    @model_validator(mode="after")
+    def _check_towers(self) -> AlphaFold1Config:
+        if len(self.widths) != len(self.depths):
+            raise ValueError(f"{len(self.widths)} `widths` need as many `depths`, not {len(self.depths)}")
+        return self
+
     @property
     def input_shape(self) -> tuple[int, int, int]:
         """Channels, rows and columns of a crop."""
@@ -101,8 +123,6 @@ class AlphaFold1Config(ModelConfig):
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
         self.resolve_task(task)
-        if len(self.widths) != len(self.depths):
-            raise ValueError(f"{len(self.widths)} widths need as many depths, not {len(self.depths)}")
         model = DistanceNetwork(
             count_channels(self.covariance), self.widths, self.depths, self.bins, self.torsion_bins
         )

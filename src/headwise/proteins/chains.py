@@ -45,8 +45,8 @@ class ChainSettings:
     rows: int = 64  # of the alignment, the query included
     coupling: float = 1.6  # strength of the co-variation at contacts
     gaps: float = 0.05  # share of gaps in the rows under the query, in runs
-    candidates: int = 48  # loops that are tried at a time
-    rounds: int = 40
+    candidates: int = 32  # loops that are tried at a time
+    rounds: int = 32
     seed: int = 0
 
 
