@@ -28,7 +28,11 @@ DATA = Table(
     "data",
     default="texts",
     place="data",
-    homes={"texts": "headwise.data.config:TextDataConfig", "images": "headwise.vision.config:ImagesConfig"},
+    homes={
+        "texts": "headwise.data.config:TextDataConfig",
+        "images": "headwise.vision.config:ImagesConfig",
+        "chains": "headwise.proteins.chain_sets:ChainsConfig",
+    },
 )
 
 

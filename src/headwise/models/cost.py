@@ -21,7 +21,6 @@ from headwise.models.build import build_entry
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.entry import Entry
 from headwise.models.generative import GenerativeModel
-from headwise.models.image_fields import ImageFields
 from headwise.models.masked_lm import MaskedLanguageModel
 from headwise.models.summary import Cost, Image, Node, Summary
 from headwise.models.text_classifier import SequenceClassifier, SpanClassifier, TokenClassifier
@@ -52,7 +51,7 @@ def summarise(
     config, top = entry.configure(size, changes), build_tree(model, name)
     if not top.parameters:
         return Summary(name, None, top, settings=config.model_dump(mode="json"))
-    image: Image = (config.channels, *config.image) if isinstance(config, ImageFields) else ()
+    image: Image = getattr(config, "input_shape", ())
     return Summary(name, count_cost(model, length, image), top, image)
 
 

@@ -35,6 +35,7 @@ TASKS = Table(
         "encode": f"{_HERE}.encode:EncodeConfig",
         "encode-images": f"{_HERE}.encode:EncodeImagesConfig",
         "embed": f"{_HERE}.embed:EmbedConfig",
+        "distogram": f"{_HERE}.distogram:DistogramConfig",
     },
 )
 
