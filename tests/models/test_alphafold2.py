@@ -41,8 +41,8 @@ def test_parameters_of_each_module():
     """Counted from the supplement's sizes: width 256, pairs 128, residues 384, heads of 32, 48 + 4 blocks."""
     model: Any = headwise.build("alphafold2", device="meta")
     m, z, s = 256, 128, 384
-    rows = 2 * m + 2 * z + 8 * z + 4 * m * m + 2 * m
-    columns, transition = 2 * m + 4 * m * m + 2 * m, 2 * m + 8 * m * m + 5 * m
+    rows = 2 * m + 2 * z + 8 * z + 5 * m * m + 2 * m
+    columns, transition = 2 * m + 5 * m * m + 2 * m, 2 * m + 8 * m * m + 5 * m
     outer = 2 * m + 2 * 32 * (m + 1) + (32 * 32 + 1) * z
     triangles = 2 * (4 * z + 6 * (z * z + z)) + 2 * (2 * z + 4 * z + 5 * z * z + 2 * z)
     pair = triangles + 2 * z + 8 * z * z + 5 * z

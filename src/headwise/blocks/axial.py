@@ -23,6 +23,9 @@ from headwise.blocks.norm import LayerNorm
 from headwise.blocks.stream import Context, Stream
 
 
+MAX_SCORES = 2**23  # of a head at once, without gradients
+
+
 class SharedDropout(nn.Module):
     """Dropout with one mask for all lines of a table along `dim` (row-wise and column-wise dropout, section 1.11.6)."""
 
@@ -75,7 +78,13 @@ class ColumnAttention(nn.Module):
 def attend_along_rows(
     attention: nn.Module, x: Tensor, keep: Tensor | None, ctx: Context, pair: Tensor | None = None
 ) -> Tensor:
-    """Attention within each row of a table: (B, S, L, C) -> (B, S, L, C)."""
+    """Attention within each row of a table: (B, S, L, C) -> (B, S, L, C). Without gradients, large tables are computed
+    some rows at a time, as biases are stored for each row."""
+    rows = max(MAX_SCORES // (len(x) * x.shape[2] ** 2), 1)
+    if not torch.is_grad_enabled() and rows < x.shape[1]:
+        keeps = [None] * x.shape[1] if keep is None else keep.split(rows, dim=1)
+        parts = zip(x.split(rows, dim=1), keeps, strict=False)
+        return torch.cat([attend_along_rows(attention, *part, ctx, pair) for part in parts], dim=1)
     stream = Stream.of(x.flatten(0, 1), None if keep is None else keep.flatten(0, 1))  # (B, S, L, C) -> (BS, L, C)
     ctx = replace(ctx, shared={})  # biases of a layer are not kept for the next
     return attention(replace(stream, pair=pair), ctx).view_as(x)

@@ -9,6 +9,8 @@ Letters: B proteins, S rows of an alignment, L residues, C width of the alignmen
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -18,6 +20,9 @@ from headwise.blocks.attention.pair_bias import PairBias
 from headwise.blocks.axial import attend_along_rows
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.stream import Context
+
+
+MAX_PRODUCTS = 2**25  # numbers of outer products at once, without gradients
 
 
 class TriangleMultiplication(nn.Module):
@@ -90,6 +95,14 @@ class OuterProductMean(nn.Module):
         """Table (B, S, L, C) and its mask (B, S, L) -> pairs (B, L, L, K)."""
         real = x.new_ones(x.shape[:-1]) if keep is None else keep.to(x.dtype)
         a, b = (self.project(self.norm(x)) * real.unsqueeze(-1)).chunk(2, dim=-1)  # 2 x (B, S, L, hidden)
-        outer = torch.einsum("bsic,bsjd->bijcd", a, b).flatten(-2)
         count = torch.einsum("bsi,bsj->bij", real, real).unsqueeze(-1)
-        return self.out(outer) / (count + self.EPSILON)
+        return torch.cat([self.multiply(part, b) for part in self.split(a)], dim=1) / (count + self.EPSILON)
+
+    def multiply(self, a: Tensor, b: Tensor) -> Tensor:
+        """W_o of the sum of outer products over rows: (B, S, I, hidden) and (B, S, L, hidden) -> (B, I, L, K)."""
+        return self.out(torch.einsum("bsic,bsjd->bijcd", a, b).flatten(-2))
+
+    def split(self, a: Tensor) -> Sequence[Tensor]:
+        """All residues at once or, without gradients, as many as `MAX_PRODUCTS` allows."""
+        size = max(MAX_PRODUCTS // (len(a) * a.shape[2] * a.shape[3] ** 2), 1)
+        return (a,) if torch.is_grad_enabled() else a.split(size, dim=2)

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headwise.config.base import Config, NonNegativeFloat
 from headwise.models.folding_heads import DISTOGRAM_BINS, ERROR_BINS, ERROR_WIDTH, LDDT_BINS, Prediction
 from headwise.proteins.features import IGNORE, Features, pad_stack
 from headwise.proteins.frames import Frames
@@ -38,18 +39,17 @@ DISTOGRAM_FIRST, DISTOGRAM_LAST = 2.3125, 21.6875  # inner edges of the bins of 
 ANGLE_NORM = 0.02  # weight of the length of torsion angles before they are normalised
 
 
-@dataclass(frozen=True)
-class FoldWeights:
-    """Weights of the losses in the first training stage; 0 leaves one out."""
+class FoldWeights(Config):
+    """Weights of the losses in the first training stage (equation 7); 0 leaves one out."""
 
-    fape: float = 0.5
-    aux: float = 0.5
-    distogram: float = 0.3
-    masked_msa: float = 2.0
-    lddt: float = 0.01
-    aligned_error: float = 0.0  # 0.1 in the models that predict it
-    resolved: float = 0.0  # 0.01 in fine-tuning
-    violation: float = 0.0  # 1 in fine-tuning
+    fape: NonNegativeFloat = 0.5
+    aux: NonNegativeFloat = 0.5
+    distogram: NonNegativeFloat = 0.3
+    masked_msa: NonNegativeFloat = 2.0
+    lddt: NonNegativeFloat = 0.01
+    aligned_error: NonNegativeFloat = 0.0  # 0.1 in the models that predict it
+    resolved: NonNegativeFloat = 0.0  # 0.01 in fine-tuning
+    violation: NonNegativeFloat = 0.0  # 1 in fine-tuning
 
 
 @dataclass(frozen=True, eq=False)

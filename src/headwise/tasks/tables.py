@@ -36,6 +36,7 @@ TASKS = Table(
         "encode-images": f"{_HERE}.encode:EncodeImagesConfig",
         "embed": f"{_HERE}.embed:EmbedConfig",
         "distogram": f"{_HERE}.distogram:DistogramConfig",
+        "fold": f"{_HERE}.fold:FoldConfig",
     },
 )
 
