@@ -52,7 +52,9 @@ def main() -> None:
         if step % 100 == 0:
             scores = {name: round(value, 3) for name, value in task.score_chain(model, chain, alignment).items()}
             seconds = round(time.process_time() - start)
-            print(json.dumps({"step": step, "seconds": seconds, "loss": round(loss.nll.item(), 3), **scores}), flush=True)
+            print(
+                json.dumps({"step": step, "seconds": seconds, "loss": round(loss.nll.item(), 3), **scores}), flush=True
+            )
     if arguments.out:
         write_pdb(arguments.out, *task.fold(model, alignment))
 

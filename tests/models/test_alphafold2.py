@@ -52,8 +52,9 @@ def test_parameters_of_each_module():
     assert count_parameters(model.structure.attention) == attention
     parts = {name: count_parameters(part) for name, part in model.named_children()}
     assert parts == {
-        "embedding": 32_512, "recycling": 2_816, "template": 329_408, "extra_embedding": 1_664, "extra_stack": 2_805_248,
-        "evoformer": 87_837_696, "to_single": 98_688, "structure": 2_019_116, "heads": 109_678,
+        "embedding": 32_512, "recycling": 2_816, "template": 329_408, "extra_embedding": 1_664,
+        "extra_stack": 2_805_248, "evoformer": 87_837_696, "to_single": 98_688, "structure": 2_019_116,
+        "heads": 109_678,
     }  # fmt: skip
     assert sum(parts.values()) == 93_236_826  # "about 93 million"
 
@@ -73,7 +74,9 @@ def test_a_rigid_motion_of_the_frames_moves_the_structure_and_nothing_else():
     close(moved.atoms[there], motion.apply(still.atoms[there]))
     assert (moved.atoms - still.atoms).abs().max() > 1
     flipped = start.translations * torch.tensor([1.0, 1.0, -1.0])  # a mirror image is no rigid motion
-    assert not torch.allclose(model.structure(s, z, residues, keep, Frames(start.rotations, flipped)).single, still.single)
+    assert not torch.allclose(
+        model.structure(s, z, residues, keep, Frames(start.rotations, flipped)).single, still.single
+    )
 
 
 @torch.no_grad()
@@ -136,7 +139,9 @@ def test_gradients_flow_through_the_last_cycle_alone():
     features, _ = make_features(6)
     model = build_model()
     seen: list[bool] = []
-    handle = model.evoformer.register_forward_hook(lambda module, inputs, outputs: seen.append(outputs[0].requires_grad))
+    handle = model.evoformer.register_forward_hook(
+        lambda module, inputs, outputs: seen.append(outputs[0].requires_grad)
+    )
     model(features, 2)
     handle.remove()
     assert seen == [False, False, True]
@@ -158,7 +163,10 @@ def test_an_evoformer_block_does_not_know_the_order_of_residues():
     block = perturb_parameters(EvoformerBlock(MsaSizes(8, 2, 4, 2, 3), PairSizes(6, 2, 3, 2)))
     m, z = torch.randn(1, 3, 5, 8, dtype=torch.float64), torch.randn(1, 5, 5, 6, dtype=torch.float64)
     order = torch.tensor([3, 0, 4, 1, 2])
-    one, other = block(m, z, None, None, Context()), block(m[:, :, order], z[:, order][:, :, order], None, None, Context())
+    one, other = (
+        block(m, z, None, None, Context()),
+        block(m[:, :, order], z[:, order][:, :, order], None, None, Context()),
+    )
     close(one[0][:, :, order], other[0])
     close(one[1][:, order][:, :, order], other[1])
     assert not torch.allclose(block(m, z.transpose(1, 2), None, None, Context())[1], one[1].transpose(1, 2))
@@ -170,7 +178,9 @@ def test_every_parameter_of_the_templates_has_a_gradient():
     model.zero_grad()
     model(features, 0).distogram.square().sum().backward()
     model(features, 0).masked_msa.square().sum().backward()
-    assert not [name for name, weight in model.template.named_parameters() if weight.grad is None or not weight.grad.any()]
+    assert not [
+        name for name, weight in model.template.named_parameters() if weight.grad is None or not weight.grad.any()
+    ]
 
 
 def test_checkpointing_has_the_same_gradients():

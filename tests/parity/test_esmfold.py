@@ -70,7 +70,11 @@ def draw_pairs(rows: int = 2, length: int = 7) -> tuple[Tensor, Tensor, Tensor]:
 @pytest.mark.parametrize("outgoing", [True, False])
 def test_triangle_multiplication(outgoing):
     """Algorithms 11 and 12."""
-    theirs = randomise(EsmFoldTriangleMultiplicativeUpdate(TrunkConfig(pairwise_state_dim=PAIR, pairwise_head_width=PAIR), _outgoing=outgoing))
+    theirs = randomise(
+        EsmFoldTriangleMultiplicativeUpdate(
+            TrunkConfig(pairwise_state_dim=PAIR, pairwise_head_width=PAIR), _outgoing=outgoing
+        )
+    )
     ours = TriangleMultiplication(PAIR, PAIR, outgoing).double()
     copy(ours.project, theirs.linear_a_p, theirs.linear_b_p)
     copy(ours.project_gate, theirs.linear_a_g, theirs.linear_b_g)
@@ -88,7 +92,9 @@ def test_triangle_attention(starting):
     ours = TriangleAttention(PAIR, 3, 4, starting).double()
     attention = ours.attention
     copy(attention.qkv.project, theirs.mha.linear_q, theirs.mha.linear_k, theirs.mha.linear_v)
-    copy_all(((attention.out, theirs.mha.linear_o), (attention.gate, theirs.mha.linear_g), (ours.norm, theirs.layer_norm)))
+    copy_all(
+        ((attention.out, theirs.mha.linear_o), (attention.gate, theirs.mha.linear_g), (ours.norm, theirs.layer_norm))
+    )
     attention.score_mods[0].project.weight.data = theirs.linear.weight.data
     z, keep, _ = draw_pairs()
     close(ours(z, keep, Context())[keep], theirs(z, keep.double())[keep])
@@ -97,7 +103,11 @@ def test_triangle_attention(starting):
 
 def test_row_attention_with_pair_bias():
     """Algorithm 7: ESMFold's sequence attention is that of one row."""
-    theirs, norm, pair_norm = randomise(EsmFoldSelfAttention(WIDTH, 3, 8, gated=True)), nn.LayerNorm(WIDTH), nn.LayerNorm(PAIR)
+    theirs, norm, pair_norm = (
+        randomise(EsmFoldSelfAttention(WIDTH, 3, 8, gated=True)),
+        nn.LayerNorm(WIDTH),
+        nn.LayerNorm(PAIR),
+    )
     to_bias = randomise(nn.Linear(PAIR, 3, bias=False))
     ours = RowAttention(WIDTH, 3, 8, PAIR).double()
     copy_all(((ours.norm, norm), (ours.attention.gate, theirs.g_proj), (ours.attention.out, theirs.o_proj)))

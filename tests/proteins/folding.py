@@ -24,9 +24,13 @@ def make_chain(length: int = 10, seed: int = 0) -> Structure:
     turns[:, 1, 0], turns[:, 0, 1], turns[:, 2, 2] = angles.sin(), -angles.sin(), 1.0
     shifts = torch.zeros(length, 3, dtype=torch.float64)
     shifts[:, 2] = 1.5 * torch.arange(length)
-    place = Frames(rotation_from_quaternion(torch.tensor([0.3, -0.2, 0.5]).double()), torch.tensor([2.3, 0, 0]).double())
+    place = Frames(
+        rotation_from_quaternion(torch.tensor([0.3, -0.2, 0.5]).double()), torch.tensor([2.3, 0, 0]).double()
+    )
     torsions = 2 * math.pi * torch.rand(length, 7, generator=draw, dtype=torch.float64)
-    backbone = Frames(turns, shifts).compose(Frames(place.rotations.expand(length, 3, 3), place.translations.expand(length, 3)))
+    backbone = Frames(turns, shifts).compose(
+        Frames(place.rotations.expand(length, 3, 3), place.translations.expand(length, 3))
+    )
     frames = compute_group_frames(backbone, torch.stack((torsions.sin(), torsions.cos()), -1), residues)
     atoms, mask = to_atom37(place_atoms(frames, residues), residues)
     sequence = "".join(RESIDUES[index] for index in residues)
@@ -45,7 +49,9 @@ def make_alignment(chain: Structure, rows: int = 12, seed: int = 0) -> Alignment
     return Alignment(table, deletions)
 
 
-def make_features(*lengths: int, templates: int = 1, mask: bool = True, **settings: int) -> tuple[Features, list[Structure]]:
+def make_features(
+    *lengths: int, templates: int = 1, mask: bool = True, **settings: int
+) -> tuple[Features, list[Structure]]:
     """A batch of chains of these lengths, and their structures; in float64."""
     chains = [make_chain(length, seed) for seed, length in enumerate(lengths)]
     draw = torch.Generator().manual_seed(5)

@@ -44,7 +44,9 @@ def test_rows_are_clusters_or_extra():
     chosen = features.msa[..., :23].argmax(-1)
     rest = features.extra[..., :23].argmax(-1)
     rows = {tuple(row) for row in alignment.rows.tolist()}
-    assert {tuple(row) for row in (*chosen.tolist(), *rest.tolist())} <= rows and len({*map(tuple, chosen.tolist())}) == 4
+    assert {tuple(row) for row in (*chosen.tolist(), *rest.tolist())} <= rows and len(
+        {*map(tuple, chosen.tolist())}
+    ) == 4
     few = build_features(alignment, MsaSettings(clusters=50, extra=5), draw())
     assert few.msa.shape[0] == 12 and few.extra.shape[0] == 0
 
@@ -131,7 +133,9 @@ def test_bins_are_open_at_the_end():
 def test_a_batch_is_padded_and_masked():
     chains = [make_chain(4), make_chain(7, seed=1)]
     settings = MsaSettings(clusters=3, extra=2)
-    batch = collate_features([build_features(make_alignment(chain, rows=2 + 5 * i), settings) for i, chain in enumerate(chains)])
+    batch = collate_features(
+        [build_features(make_alignment(chain, rows=2 + 5 * i), settings) for i, chain in enumerate(chains)]
+    )
     assert batch.keep.sum(1).tolist() == [4, 7] and batch.msa.shape[:3] == (2, 3, 7)
     assert batch.msa_keep[0].sum() == 2 * 4 and not batch.extra_keep[0].any()
     assert (batch.labels == IGNORE).all() and (batch.residues[0, 4:] == len(RESIDUES)).all()

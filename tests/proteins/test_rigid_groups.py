@@ -45,7 +45,9 @@ def test_torsions_of_placed_atoms_are_those_they_were_placed_by():
     atoms, mask = to_atom37(place_atoms(compute_group_frames(backbone, torsions, residues), residues), residues)
     angles, alternative, known = compute_torsions(atoms, mask, residues)
     close(angles[:, 2:][known[:, 2:]], torsions[:, 2:][known[:, 2:]], atol=0.01, rtol=0)  # psi and chi
-    assert torch.equal(known[:, 3:], build_tables().chi_mask[residues]) and not known[0, :2].any() and known[1:, :3].all()
+    assert (
+        torch.equal(known[:, 3:], build_tables().chi_mask[residues]) and not known[0, :2].any() and known[1:, :3].all()
+    )
     periodic = build_tables().periodic[residues] & known[:, 3:]
     close(alternative[:, 3:][periodic], -angles[:, 3:][periodic])
     close(alternative[:, 3:][~periodic], angles[:, 3:][~periodic])

@@ -64,7 +64,13 @@ def predict_truth(truth: Truth, layers: int = 2) -> Prediction:
     def zeros(*shape: int) -> Tensor:
         return torch.zeros(1, *shape, dtype=torch.float64)
 
-    heads = (zeros(length, length, 64), zeros(4, length, 23), zeros(length, 50), zeros(length, length, 64), zeros(length, 37))
+    heads = (
+        zeros(length, length, 64),
+        zeros(4, length, 23),
+        zeros(length, 50),
+        zeros(length, length, 64),
+        zeros(length, 37),
+    )
     return Prediction(chain, *heads)
 
 
@@ -88,7 +94,12 @@ def draw_frames(*shape: int) -> Frames:
 
 def test_fape_is_the_distance_in_local_coordinates():
     """Algorithm 28, written out for two frames and three points."""
-    frames, true_frames, points, true_points = draw_frames(2), draw_frames(2), torch.randn(3, 3).double(), torch.randn(3, 3).double()
+    frames, true_frames, points, true_points = (
+        draw_frames(2),
+        draw_frames(2),
+        torch.randn(3, 3).double(),
+        torch.randn(3, 3).double(),
+    )
     found = compute_fape(frames, points, true_frames, true_points, eps=1e-12)
     for i in range(2):
         for j in range(3):
@@ -198,7 +209,7 @@ def test_the_lddt_head_learns_what_the_prediction_has():
 
 
 def test_violations_are_of_bonds_and_overlaps():
-    """Two residues at ideal distance and angles have none; stretched or overlapping ones have what the equations say."""
+    """Two residues at ideal distance and angles have none; stretched or overlapping ones what the equations say."""
     atoms, residues = torch.zeros(1, 2, 14, 3, dtype=torch.float64), torch.full((1, 2), RESIDUES.index("G"))
     angle_c, angle_n = math.acos(-0.4473), math.acos(-0.5203)
     c, n = torch.zeros(3).double(), torch.tensor([1.329, 0.0, 0.0]).double()
@@ -221,7 +232,9 @@ def test_violations_are_of_bonds_and_overlaps():
     close(clash_loss(bond, residues, keep, bonded), torch.zeros(1).double())
     assert clash_loss(bond, residues, keep, ~bonded) > 0
     gap = torch.tensor([[1, 5]])
-    assert violation_loss(stretched, residues, gap, keep) < violation_loss(stretched, residues, torch.tensor([[1, 2]]), keep)
+    assert violation_loss(stretched, residues, gap, keep) < violation_loss(
+        stretched, residues, torch.tensor([[1, 2]]), keep
+    )
 
 
 @pytest.mark.parametrize("name", ["fape", "aux", "violation"])
@@ -233,7 +246,12 @@ def test_gradients_are_finite_where_everything_is_at_the_origin(name):
     torsions = prediction.chain.torsions
     groups = compute_group_frames(frames, torsions[0], truth.residues)
     chain = FoldedChain(
-        prediction.chain.single, stack_frames([frames] * 2), torsions, torsions, groups, place_atoms(groups, truth.residues)
+        prediction.chain.single,
+        stack_frames([frames] * 2),
+        torsions,
+        torsions,
+        groups,
+        place_atoms(groups, truth.residues),
     )
     losses = fold_losses(replace(prediction, chain=chain), truth, features, FoldWeights(violation=1.0))
     losses[name].sum().backward()

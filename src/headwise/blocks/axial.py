@@ -22,7 +22,6 @@ from headwise.blocks.attention.score_mods import BASE_MASKS, AttentionInputs, At
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.stream import Context, Stream
 
-
 MAX_SCORES = 2**23  # of a head at once, without gradients
 
 

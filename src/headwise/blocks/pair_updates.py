@@ -4,7 +4,7 @@ supplement, Algorithms 10 to 14).
 A pair representation z (B, L, L, K) has a vector for each edge from residue i to residue j. An edge is updated from the
 two others of every triangle that it is part of, so that distances become consistent.
 
-Letters: B proteins, S rows of an alignment, L residues, C width of the alignment, K of the pairs, H heads, D head_width.
+Letters: B proteins, S rows of an alignment, L residues, C width of the alignment, K width of the pairs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from headwise.blocks.attention.pair_bias import PairBias
 from headwise.blocks.axial import attend_along_rows
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.stream import Context
-
 
 MAX_PRODUCTS = 2**25  # numbers of outer products at once, without gradients
 
@@ -80,7 +79,7 @@ class TriangleAttention(nn.Module):
 
 
 class OuterProductMean(nn.Module):
-    """Outer product mean (Algorithm 10): the alignment's update of the pairs, W_o flatten(mean_s(a_si x b_sj)), over the
+    """Outer product mean (Algorithm 10), the alignment's update of the pairs: W_o flatten(mean_s(a_si x b_sj)), over
     rows in which both residues are real."""
 
     EPSILON = 1e-3

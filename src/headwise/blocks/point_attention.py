@@ -1,8 +1,8 @@
 """Invariant point attention (Jumper et al. 2021, supplement, Algorithm 22).
 
-Each residue has a frame. Queries, keys and values are vectors and, in the local coordinates of the frame, points. Points
-are compared in global coordinates, by their distance, and read back in local ones, so a rigid motion of all frames
-changes nothing.
+Each residue has a frame. Queries, keys and values are vectors and, in the local coordinates of the frame, points, which
+are compared in global coordinates, by their distance, and read back in local ones: a rigid motion of all frames changes
+nothing.
 
 Letters: B proteins, L residues, C width, K width of the pairs, H heads, D head_width, Q query points, V value points.
 """

@@ -41,7 +41,9 @@ class Stream:
         None  # (B, T) the padding mask of a decoder, whose causal mask makes `keep` superfluous
     )
     token_types: Tensor | None = None  # (B, T) number of the token's text, where attention compares them
-    pair: Tensor | None = None  # (P, T, T, K) vectors of pairs of tokens, for a pair bias; B / P rows in a row share one
+    pair: Tensor | None = (
+        None  # (P, T, T, K) vectors of pairs of tokens, for a pair bias; B / P rows in a row share one
+    )
 
     @classmethod
     def of(cls, x: Tensor, keep: Tensor | None = None, start: int = 0) -> Stream:

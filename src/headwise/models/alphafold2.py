@@ -28,8 +28,8 @@ from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.evoformer import EvoformerStack, MsaSizes, PairSizes
 from headwise.models.folding_heads import FoldingHeads, Prediction
-from headwise.models.folding_inputs import InputEmbedding, Recycled, RecyclingEmbedding, TemplateEmbedding
 from headwise.models.folding_init import init_folding
+from headwise.models.folding_inputs import InputEmbedding, Recycled, RecyclingEmbedding, TemplateEmbedding
 from headwise.models.structure_module import StructureModule
 from headwise.proteins.features import EXTRA_FEATURES, Features, MsaSettings, make_blank_features
 from headwise.proteins.rigid_groups import get_beta, to_atom37
@@ -216,7 +216,15 @@ TINY: dict[str, Any] = {
     "dropout": 0.1,
     "extra_msa": {"depth": 1, "width": 8, "heads": 2, "head_width": 4},
     "template": {"depth": 1, "width": 8, "heads": 2, "head_width": 4},
-    "structure": {"depth": 2, "width": 32, "heads": 2, "head_width": 8, "query_points": 2, "value_points": 2, "hidden": 16},
+    "structure": {
+        "depth": 2,
+        "width": 32,
+        "heads": 2,
+        "head_width": 8,
+        "query_points": 2,
+        "value_points": 2,
+        "hidden": 16,
+    },
 }
 SIZES: Mapping[str, Mapping[str, Any]] = {"base": {}, "small": SMALL, "tiny": TINY}
 

@@ -1,5 +1,5 @@
-"""The Evoformer of AlphaFold 2 (Jumper et al. 2021, supplement, Algorithms 6, 16 and 18): blocks that update an alignment
-and a pair representation from each other.
+"""The Evoformer of AlphaFold 2 (Jumper et al. 2021, supplement, Algorithms 6, 16 and 18): blocks that update an
+alignment and a pair representation from each other.
 
 Letters: B proteins, S rows of an alignment, L residues, C width of the alignment, K width of the pairs.
 """
@@ -90,9 +90,9 @@ class PairBlock(nn.Module):
 
 
 class EvoformerBlock(nn.Module):
-    """A block of the Evoformer (Algorithm 6), in the paper's order: MSA row-wise attention with pair bias, MSA column-wise
-    attention, MSA transition, outer product mean, then the updates of the pairs. With global column attention it is a
-    block of the extra MSA stack (Algorithm 18)."""
+    """A block of the Evoformer (Algorithm 6), in the paper's order: row-wise attention with pair bias, column-wise
+    attention and transition of the alignment, outer product mean, then the updates of the pairs. With global column
+    attention it is a block of the extra MSA stack (Algorithm 18)."""
 
     def __init__(self, msa: MsaSizes, pair: PairSizes):
         super().__init__()

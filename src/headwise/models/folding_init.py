@@ -1,7 +1,8 @@
 """Weight initialisation of AlphaFold 2 (Jumper et al. 2021, supplement, section 1.11.4).
 
-Linear layers are LeCun-normal with biases of 0, projections of attention Xavier-uniform, layers before a ReLU He-normal.
-Gates start open, at sigmoid(1), and the last layer of every residual branch at 0, so that a block starts as the identity.
+Linear layers are LeCun-normal with biases of 0, projections of attention Xavier-uniform, layers before a ReLU
+He-normal. Gates start open, at sigmoid(1), and the last layer of every residual branch at 0: a block starts as the
+identity.
 """
 
 from __future__ import annotations

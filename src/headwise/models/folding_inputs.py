@@ -1,5 +1,5 @@
-"""Embeddings of AlphaFold 2 (Jumper et al. 2021, supplement, Algorithms 3, 4, 16, 17 and 32): features, recycled outputs
-and templates.
+"""Embeddings of AlphaFold 2 (Jumper et al. 2021, supplement, Algorithms 3, 4, 16, 17 and 32): features, recycled
+outputs and templates.
 
 Letters: B proteins, S rows of the alignment, T templates, L residues, C width of the alignment, K width of the pairs.
 """
@@ -87,8 +87,8 @@ class RecyclingEmbedding(nn.Module):
 
 
 class TemplateEmbedding(nn.Module):
-    """Templates (Algorithm 2, lines 7-13): their pairs through a stack (Algorithm 16) and, for each pair of residues, an
-    attention over templates (Algorithm 17) are added to the pairs; their torsion angles are rows of the alignment."""
+    """Templates (Algorithm 2, lines 7-13): their pairs, through a stack (Algorithm 16) and an attention over templates
+    for each pair of residues (Algorithm 17), are added to the pairs; their torsion angles are rows of the alignment."""
 
     def __init__(self, width: int, pair_width: int, depth: int, sizes: PairSizes):
         super().__init__()

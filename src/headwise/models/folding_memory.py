@@ -44,7 +44,9 @@ def estimate_bytes(config: AlphaFold2Config, parameters: int, length: int, rows:
         config.extra_msa.depth * count_stored(config, config.extra_sizes, length, rows.extra),
     ]
     if config.checkpointing:  # one block at a time, and the inputs of all
-        deepest = max(block // max(depth, 1) for block, depth in zip(blocks, (config.depth, config.extra_msa.depth), strict=True))
+        deepest = max(
+            block // max(depth, 1) for block, depth in zip(blocks, (config.depth, config.extra_msa.depth), strict=True)
+        )
         blocks = [deepest, (config.depth + config.extra_msa.depth) * tables]
     return FLOAT * (4 * parameters + inference + sum(blocks))
 
@@ -54,7 +56,12 @@ def count_stored(config: AlphaFold2Config, sizes: MsaSizes, length: int, rows: i
     maps = rows * sizes.heads * length**2 + 2 * config.pair_heads * length**3
     maps += length * sizes.heads * (rows if sizes.global_columns else rows**2)
     outer = length**2 * sizes.outer_width**2
-    return STORED_MAPS * maps + 2 * outer + STORED_PAIR * length**2 * config.pair_width + STORED_MSA * rows * length * sizes.width
+    return (
+        STORED_MAPS * maps
+        + 2 * outer
+        + STORED_PAIR * length**2 * config.pair_width
+        + STORED_MSA * rows * length * sizes.width
+    )
 
 
 def find_longest(config: AlphaFold2Config, parameters: int, rows: Alignments, training: bool, available: int) -> int:
@@ -77,6 +84,5 @@ def check_length(
     longest = find_longest(config, parameters, rows, training, available)
     fewer = f"at most {longest:,} residues fit" if longest else "no chain fits; choose a smaller model"
     advice = "set task.crop to that, or fewer clusters and extra rows" if training else "cut the chain into domains"
-    raise UserError(
-        f"a chain of {length:,} residues needs about {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB are free: {fewer}; {advice}"
-    )
+    sizes = f"about {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB are free"
+    raise UserError(f"a chain of {length:,} residues needs {sizes}: {fewer}; {advice}")

@@ -1,9 +1,9 @@
 """Features of AlphaFold 2 (Jumper et al. 2021, supplement, section 1.2): sequence, clustered and masked alignment,
 extra alignment, templates; random crops; batches.
 
-An alignment is sampled anew for each example. Of its rows some are centres of clusters, the query always the first; 15 %
-of their residues are masked, to be predicted. All other rows belong to the centre that they agree with most, and give
-its profile; a sample of them is the extra alignment.
+An alignment is sampled anew for each example. Of its rows some are centres of clusters, the query always the first;
+15 % of their residues are masked, to be predicted. All other rows belong to the centre that they agree with most, and
+give its profile; a sample of them is the extra alignment.
 
 DISCREPANCY: outside of training nothing is masked here, and all cycles of recycling see one sample; the released code
 masks in inference, too, and samples anew for each cycle.

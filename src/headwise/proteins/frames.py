@@ -50,7 +50,8 @@ class Frames:
     def unsqueeze(self, dim: int) -> Frames:
         """Insert a batch dimension, counted from the end if negative."""
         return Frames(
-            self.rotations.unsqueeze(dim - 2 if dim < 0 else dim), self.translations.unsqueeze(dim - 1 if dim < 0 else dim)
+            self.rotations.unsqueeze(dim - 2 if dim < 0 else dim),
+            self.translations.unsqueeze(dim - 1 if dim < 0 else dim),
         )
 
     def compose(self, other: Frames) -> Frames:

@@ -1,9 +1,9 @@
 """Rigid groups of residues: ideal atom positions, and the way from torsion angles to atoms and back.
 
 A residue has eight groups of atoms that move as one: backbone, pre-omega, phi, psi, chi1 to chi4. The frames of all
-follow from the backbone frame and seven torsion angles, atoms from ideal positions in their group's frame (Jumper et al.
-2021, supplement, Algorithms 24 and 25, table 2). `rigid_groups.tsv` has the ideal positions that AlphaFold was published
-with. Angles are (sin, cos).
+follow from the backbone frame and seven torsion angles, atoms from ideal positions in their group's frame (Jumper et
+al. 2021, supplement, Algorithms 24 and 25, table 2). `rigid_groups.tsv` has the ideal positions that AlphaFold was
+published with. Angles are (sin, cos).
 
 `atom14` holds the atoms of a residue in the order of that file, `atom37` those of all residues (`residues.ATOMS`).
 An unknown residue (X) has the atoms of alanine; AlphaFold gives it none.
@@ -86,7 +86,7 @@ class Tables:
 
 
 @cache
-def get_tables(device: torch.device = torch.device("cpu"), dtype: torch.dtype = torch.float32) -> Tables:
+def get_tables(device: torch.device, dtype: torch.dtype = torch.float32) -> Tables:
     """The constants on a device, with floats of this type."""
     with torch.device("cpu"):  # whatever the default device is, such as meta
         return build_tables().to(device, dtype)
@@ -237,7 +237,9 @@ def compute_torsions(atoms: Tensor, mask: Tensor, residues: Tensor) -> tuple[Ten
     everything = torch.cat((atoms, before), dim=-2)  # (..., L, 74, 3): this residue and the one before it
     known = torch.cat((mask, before_mask), dim=-1)
     last, oxygen = len(ATOMS), ATOM_INDEX["O"]
-    backbone = torch.tensor([[last + CA, last + C, N, CA], [last + C, N, CA, C], [N, CA, C, oxygen]], device=atoms.device)
+    backbone = torch.tensor(
+        [[last + CA, last + C, N, CA], [last + C, N, CA, C], [N, CA, C, oxygen]], device=atoms.device
+    )
     index = torch.cat((backbone.expand(*residues.shape, 3, 4), tables.chi_atoms[residues]), dim=-2).flatten(-2)
     points = everything.gather(-2, index.unsqueeze(-1).expand(*index.shape, 3)).unflatten(-2, (TORSIONS, 4))
     known = known.gather(-1, index).unflatten(-1, (TORSIONS, 4)).all(-1)

@@ -1,5 +1,5 @@
-"""Template features of AlphaFold 2 (Jumper et al. 2021, supplement, section 1.7.1 and Algorithm 2, lines 7-13): distances,
-directions and torsion angles of structures that are aligned with the query.
+"""Template features of AlphaFold 2 (Jumper et al. 2021, supplement, section 1.7.1): distances, directions and torsion
+angles of structures that are aligned with the query.
 
 Letters: T templates, L residues.
 """

@@ -105,7 +105,12 @@ def mean(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def compute_fape(
-    frames: Frames, points: Tensor, true_frames: Frames, true_points: Tensor, clamp: Tensor | None = None, eps: float = 1e-4
+    frames: Frames,
+    points: Tensor,
+    true_frames: Frames,
+    true_points: Tensor,
+    clamp: Tensor | None = None,
+    eps: float = 1e-4,
 ) -> Tensor:
     """Frame aligned point error (FAPE, Algorithm 28): min(clamp, |T_i^-1 x_j - T_i*^-1 x_j*|) / 10 Å of every point in
     every frame, frames (..., F) and points (..., P, 3) -> (..., F, P)."""
@@ -129,8 +134,8 @@ def auxiliary_loss(prediction: Prediction, truth: Truth, clamp: Tensor | None = 
 
 
 def torsion_loss(prediction: Prediction, truth: Truth) -> Tensor:
-    """Loss of the torsion angles (Algorithm 27), on the unit circle, for the better of two names of symmetric atoms, and
-    of their length before they are normalised."""
+    """Loss of the torsion angles (Algorithm 27): their squared distance on the unit circle, for the better of two names
+    of symmetric atoms, and their length before they are normalised."""
     angles, alternative, known = compute_torsions(truth.atoms, truth.mask, truth.residues)
     torsions, raw = prediction.chain.torsions, prediction.chain.raw_torsions  # (N, B, L, 7, 2)
     errors = torch.minimum((torsions - angles).square().sum(-1), (torsions - alternative).square().sum(-1))

@@ -51,7 +51,7 @@ def peptide_bond_loss(atoms: Tensor, residues: Tensor, bonded: Tensor) -> Tensor
 
 
 def clash_loss(atoms: Tensor, residues: Tensor, keep: Tensor, bonded: Tensor) -> Tensor:
-    """Overlaps of atoms of different residues beyond 1.5 Å, summed and divided by the number of atoms (equation 46). The
+    """Overlaps of atoms of different residues beyond 1.5 Å, summed and divided by the number of atoms (equation 46);
     atoms of a peptide bond, and sulphurs of two cysteines, may touch."""
     tables, length = get_tables(atoms.device, atoms.dtype), atoms.shape[1]
     by_name = atoms.new_tensor([RADII[name[0]] for name in ATOMS])

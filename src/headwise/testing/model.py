@@ -100,7 +100,9 @@ def list_checks(
             for check, needed in image_classifier.CHECKS.items()
         }
     if isinstance(model, AlphaFold2):
-        return {f"folding {name_of(check)}": (partial(check, model), needed) for check, needed in folding.CHECKS.items()}
+        return {
+            f"folding {name_of(check)}": (partial(check, model), needed) for check, needed in folding.CHECKS.items()
+        }
     raise TypeError(f"there are no checks for {type(model).__name__}" + (": give `image`" if image is None else ""))
 
 
