@@ -65,8 +65,8 @@ def count_cost(model: nn.Module, length: int = 0, image: Image = ()) -> Cost:
         length=length,
         flops_per_token=count_flops(model, length, image) // length,
         training_bytes=16 * count,
-        activation_bytes=_count_saved_bytes(model, 2, length, image)
-        - _count_saved_bytes(model, 1, length, image),  # of one row alone
+        activation_bytes=count_saved_bytes(model, 2, length, image)
+        - count_saved_bytes(model, 1, length, image),  # of one row alone
         decoding_bytes=4 * count,
         cache_bytes_per_token=_count_cache_bytes(model, image),
     )
@@ -106,7 +106,7 @@ def make_inputs(model: nn.Module, rows: int, length: int, image: Image = ()) -> 
     return (source, ids) if isinstance(model, EncoderDecoder) else (source,)
 
 
-def _count_saved_bytes(model: nn.Module, rows: int, length: int, image: Image) -> int:
+def count_saved_bytes(model: nn.Module, rows: int, length: int, image: Image) -> int:
     """Bytes that autograd saves for the backward pass of one batch, without what parts recompute by hooks."""
     saved: list[Tensor] = []
 

@@ -36,7 +36,9 @@ def estimate_bytes(config: AlphaFold2Config, parameters: int, length: int, rows:
     """Bytes for one chain of `length` residues: weights, and activations of inference or of a step of training."""
     pairs = length**2 * config.pair_width
     tables = pairs + length * (rows.clusters * config.width + rows.extra * config.extra_msa.width)
-    inference = LIVE * tables + 3 * config.heads * MAX_SCORES + 2 * MAX_PRODUCTS
+    scores = min(MAX_SCORES, max(rows.clusters, rows.extra, length) * length**2)
+    inference = LIVE * tables + 3 * config.heads * scores
+    inference += 2 * min(MAX_PRODUCTS, length**2 * config.outer_width**2)
     if not training:
         return FLOAT * (parameters + inference)
     blocks = [
