@@ -84,6 +84,8 @@ HOMES = {  # in the order of years
     "gmlp-image": "headwise.models.gmlp:GMLP_IMAGE_ENTRY",
     "perceiver-image": "headwise.models.perceiver:PERCEIVER_IMAGE_ENTRY",
     "detr": "headwise.models.detr:ENTRY",
+    "alphafold1": "headwise.models.alphafold1:ENTRY",
+    "alphafold2": "headwise.models.alphafold2:ENTRY",
 }
 
 

@@ -41,6 +41,9 @@ class Stream:
         None  # (B, T) the padding mask of a decoder, whose causal mask makes `keep` superfluous
     )
     token_types: Tensor | None = None  # (B, T) number of the token's text, where attention compares them
+    pair: Tensor | None = (
+        None  # (P, T, T, K) vectors of pairs of tokens, for a pair bias; B / P rows in a row share one
+    )
 
     @classmethod
     def of(cls, x: Tensor, keep: Tensor | None = None, start: int = 0) -> Stream:
@@ -49,7 +52,8 @@ class Stream:
 
     def with_x(self, x: Tensor) -> Stream:
         """The same stream with other vectors."""
-        return Stream(x, self.pos, self.keep, self.grid, self.segment, self.tree, self.decoder_keep, self.token_types)
+        masks = (self.keep, self.grid, self.segment, self.tree, self.decoder_keep, self.token_types)
+        return Stream(x, self.pos, *masks, self.pair)
 
     @property
     def real_mask(self) -> Tensor | None:
@@ -62,7 +66,9 @@ class Stream:
             None if tensor is None else tensor[:, :count]
             for tensor in (self.keep, self.segment, self.tree, self.decoder_keep, self.token_types)
         )
-        return Stream(self.x[:, :count], self.pos[..., :count], keep, None, segment, tree, decoder_keep, token_types)
+        pair = None if self.pair is None else self.pair[:, :count, :count]
+        masks = (keep, None, segment, tree, decoder_keep, token_types)
+        return Stream(self.x[:, :count], self.pos[..., :count], *masks, pair)
 
 
 class Cache:

@@ -31,6 +31,7 @@ PARTS = Table(
         # softmax attention
         "attention": f"{_ATTENTION}.multihead:AttentionConfig",
         "branched": f"{_ATTENTION}.branched:BranchedConfig",
+        "gated": f"{_ATTENTION}.gated:GatedAttentionConfig",
         "positioned": "headwise.blocks.detection:PositionedAttentionConfig",
         "perceiver": "headwise.blocks.latents:PerceiverAttentionConfig",
         "levit": f"{_MIXERS}.levit_attention:LeViTAttentionConfig",

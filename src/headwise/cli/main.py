@@ -46,6 +46,7 @@ COMMANDS = {
         "classify": ("headwise.cli.classify:classify", "Classify texts or images."),
         "detect": ("headwise.cli.detect:detect", "Detect objects in images: labels, scores and boxes."),
         "caption": ("headwise.cli.caption:caption", "Caption images."),
+        "fold": ("headwise.cli.fold:fold", "Predict the structure of a protein from an alignment."),
         "answer": ("headwise.cli.answer:answer", "Answer questions with a span of a text."),
         "fill-mask": ("headwise.cli.fill_mask:fill_mask", "Fill in masked words with a masked language model."),
         "detect-replaced": (

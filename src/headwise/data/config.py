@@ -16,7 +16,7 @@ from headwise.data.readers.base import ReadOptions
 Form = Literal["", "NFC", "NFD", "NFKC", "NFKD"]
 Format = Literal[
     "tsv", "csv", "jsonl", "json", "parquet", "arrow", "conll", "conllu", "conllu-trees", "conllu-brackets", "squad",
-    "labelled-zip", "labelled-folders", "lines", "documents", "text", "dictionary", "codespell", "geonames",
+    "labelled-zip", "labelled-folders", "lines", "documents", "text", "dictionary", "codespell", "geonames", "residues",
 ]  # fmt: skip
 Column = Literal["upos", "xpos", "deprel"]
 
@@ -28,7 +28,11 @@ DATA = Table(
     "data",
     default="texts",
     place="data",
-    homes={"texts": "headwise.data.config:TextDataConfig", "images": "headwise.vision.config:ImagesConfig"},
+    homes={
+        "texts": "headwise.data.config:TextDataConfig",
+        "images": "headwise.vision.config:ImagesConfig",
+        "chains": "headwise.proteins.chain_sets:ChainsConfig",
+    },
 )
 
 

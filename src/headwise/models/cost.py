@@ -7,7 +7,7 @@ operation, so FLOPs and the bytes that autograd keeps are counted, not estimated
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,6 @@ from headwise.models.build import build_entry
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.entry import Entry
 from headwise.models.generative import GenerativeModel
-from headwise.models.image_fields import ImageFields
 from headwise.models.masked_lm import MaskedLanguageModel
 from headwise.models.summary import Cost, Image, Node, Summary
 from headwise.models.text_classifier import SequenceClassifier, SpanClassifier, TokenClassifier
@@ -35,6 +34,13 @@ Learning = (
 )  # models that take labels and give their loss
 
 
+@runtime_checkable
+class HasBlankInputs(Protocol):
+    """A model that reads neither texts nor images makes its own inputs of zeros, on the meta device."""
+
+    def make_blank_inputs(self, rows: int, length: int) -> tuple[Any, ...]: ...
+
+
 def summarise(
     entry: Entry, size: str, *, vocab: int = 0, length: int = 0, settings: Mapping[str, Any] | None = None
 ) -> Summary:
@@ -45,7 +51,7 @@ def summarise(
     config, top = entry.configure(size, changes), build_tree(model, name)
     if not top.parameters:
         return Summary(name, None, top, settings=config.model_dump(mode="json"))
-    image: Image = (config.channels, *config.image) if isinstance(config, ImageFields) else ()
+    image: Image = getattr(config, "input_shape", ())
     return Summary(name, count_cost(model, length, image), top, image)
 
 
@@ -59,8 +65,8 @@ def count_cost(model: nn.Module, length: int = 0, image: Image = ()) -> Cost:
         length=length,
         flops_per_token=count_flops(model, length, image) // length,
         training_bytes=16 * count,
-        activation_bytes=_count_saved_bytes(model, 2, length, image)
-        - _count_saved_bytes(model, 1, length, image),  # of one row alone
+        activation_bytes=count_saved_bytes(model, 2, length, image)
+        - count_saved_bytes(model, 1, length, image),  # of one row alone
         decoding_bytes=4 * count,
         cache_bytes_per_token=_count_cache_bytes(model, image),
     )
@@ -91,14 +97,16 @@ def list_length_limits(model: nn.Module) -> list[int]:
     ] or [64]
 
 
-def make_inputs(model: nn.Module, rows: int, length: int, image: Image = ()) -> tuple[Tensor, ...]:
-    """Texts of this length: one, or a source and a target. Or images, alone or with a text."""
+def make_inputs(model: nn.Module, rows: int, length: int, image: Image = ()) -> tuple[Any, ...]:
+    """Texts of this length: one, or a source and a target. Or images, alone or with a text; or the model's own."""
+    if isinstance(model, HasBlankInputs):
+        return model.make_blank_inputs(rows, length)
     ids = torch.zeros(rows, length, dtype=torch.long, device="meta")
     source = torch.zeros(rows, *image, device="meta") if image else ids
     return (source, ids) if isinstance(model, EncoderDecoder) else (source,)
 
 
-def _count_saved_bytes(model: nn.Module, rows: int, length: int, image: Image) -> int:
+def count_saved_bytes(model: nn.Module, rows: int, length: int, image: Image) -> int:
     """Bytes that autograd saves for the backward pass of one batch, without what parts recompute by hooks."""
     saved: list[Tensor] = []
 

@@ -39,6 +39,11 @@ class ImageFields(Config):
         """The config for images of this size."""
         return self.replace(image=(height, width), channels=channels)
 
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """Channels, rows and columns of an image."""
+        return self.channels, *self.image
+
     def grid(self, patch: int) -> tuple[int, int]:
         """Rows and columns of patches."""
         rows, columns = self.image

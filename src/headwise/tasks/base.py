@@ -27,6 +27,7 @@ from headwise.data.read import Pair
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.evaluate.score import Score
 from headwise.models.config import ModelConfig
+from headwise.proteins.chain_sets import Chains
 from headwise.text import PAD
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
@@ -114,7 +115,7 @@ class TaskConfig(Config):
     kind: str
     task_class: ClassVar[type[AnyModelTask]]  # what `build` returns
     model_of: ClassVar[str] = ""  # the task whose model it trains, such as "classify" of a regression; empty: its own
-    reads: ClassVar[Literal["texts", "images"]] = "texts"  # the kind of `[data]`
+    reads: ClassVar[Literal["texts", "images", "chains"]] = "texts"  # the kind of `[data]`
     unpaired: ClassVar[bool] = False  # trained on texts without sources
     one_to_one: ClassVar[bool] = False  # a target has one label for each word of its source
     labelled: ClassVar[bool] = False  # targets are labels, taken from the data and not from a pretrained model
@@ -145,8 +146,8 @@ class TaskConfig(Config):
 
 Settings = TypeVar("Settings", bound=TaskConfig)
 Model = TypeVar("Model", bound=nn.Module)  # what `build` returns
-ExampleSet = TypeVar("ExampleSet", bound=Examples | Images)  # training and validation data, tokenised or decoded
-PairSet = TypeVar("PairSet", Sequence[Pair], Images)  # test data as in the files
+ExampleSet = TypeVar("ExampleSet", bound=Examples | Images | Chains)  # training and validation data, tokenised or decoded
+PairSet = TypeVar("PairSet", Sequence[Pair], Images, Chains)  # test data as in the files
 
 
 class Task(ABC, Generic[Settings, Model, ExampleSet, PairSet]):
@@ -271,8 +272,8 @@ class TextTask(Task[Settings, Model, Examples, Sequence[Pair]]):
 
 
 def take_first(pairs: PairSet, count: int) -> PairSet:
-    """The first `count` pairs or images."""
-    return pairs.take(range(min(count, len(pairs)))) if isinstance(pairs, Images) else list(islice(pairs, count))
+    """The first `count` pairs, images or chains."""
+    return pairs.take(range(min(count, len(pairs)))) if isinstance(pairs, Images | Chains) else list(islice(pairs, count))
 
 
 def token_nll(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:

@@ -36,6 +36,8 @@ TASKS = Table(
         "encode": f"{_HERE}.encode:EncodeConfig",
         "encode-images": f"{_HERE}.encode:EncodeImagesConfig",
         "embed": f"{_HERE}.embed:EmbedConfig",
+        "distogram": f"{_HERE}.distogram:DistogramConfig",
+        "fold": f"{_HERE}.fold:FoldConfig",
     },
 )
 

@@ -28,6 +28,7 @@ from headwise.evaluate.labels import accuracy_by_text, confusion_matrix, macro_f
 from headwise.evaluate.score import Score
 from headwise.hmm.model import HiddenMarkov
 from headwise.models.text_classifier import TokenClassifier
+from headwise.proteins.secondary import reduce_states
 from headwise.tasks.base import Evaluation, TaskConfig, TextTask
 from headwise.text import EOS, PAD, UNK
 from headwise.text.base import Tokeniser
@@ -99,6 +100,12 @@ class Tag(TextTask["TagConfig", Tagger]):
         self, outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, language: str = "en"
     ) -> list[Score]:
         predicted, true = [tags.split() for tags in outputs], [tags.split() for (tags,) in references]
+        if self.config.scheme == "dssp":
+            three = [[[*map(reduce_states, tags)] for tags in side] for side in (predicted, true)]
+            return [
+                accuracy_by_text(predicted, true, resamples, name="Q8"),
+                accuracy_by_text(*three, resamples, name="Q3"),
+            ]
         return [accuracy_by_text(predicted, true, resamples), macro_f1(predicted, true, resamples)]
 
     def normalise_tags(self, pairs: Sequence[Pair]) -> list[list[str]]:
@@ -188,3 +195,4 @@ class TagConfig(TaskConfig):
     fits = "tagged"
     baselines = ("most frequent tag",)
     kind: Literal["tag"] = "tag"
+    scheme: Literal["words", "dssp"] = "words"  # dssp: words are residues, tags states; scores are Q8 and Q3

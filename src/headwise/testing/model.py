@@ -14,12 +14,13 @@ from typing import cast
 from torch import nn
 
 from headwise.blocks.stream import Part, Properties
+from headwise.models.alphafold2 import AlphaFold2
 from headwise.models.generative import GenerativeModel
 from headwise.models.image_classifier import ImageClassifier
 from headwise.models.language_model import LanguageModel, PrefixLM
 from headwise.models.masked_lm import MaskedLanguageModel
 from headwise.models.text_classifier import SequenceClassifier, TokenClassifier
-from headwise.testing import generative, image_classifier, text_classifier
+from headwise.testing import folding, generative, image_classifier, text_classifier
 from headwise.testing.assertions import perturb_parameters
 from headwise.testing.verdicts import Verdict, find_violation
 
@@ -28,7 +29,8 @@ DENIALS = ("cached", "packing", "text padding", "text batch")  # checks that mus
 
 
 def check_model(model: nn.Module, *, image: tuple[int, int, int] | None = None) -> None:
-    """Check an encoder-decoder, a language model, a masked language model, or a text, token or image classifier.
+    """Check an encoder-decoder, a language model, a masked language model, a text, token or image classifier, or a
+    folding model.
 
     `image` is the shape (channels, rows, columns) of an image model's inputs. The model itself is not changed: a copy
     in float64 is tested, with noise on its weights.
@@ -96,6 +98,10 @@ def list_checks(
         return {
             f"image {name_of(check)}": (partial(check, model, image), needed)
             for check, needed in image_classifier.CHECKS.items()
+        }
+    if isinstance(model, AlphaFold2):
+        return {
+            f"folding {name_of(check)}": (partial(check, model), needed) for check, needed in folding.CHECKS.items()
         }
     raise TypeError(f"there are no checks for {type(model).__name__}" + (": give `image`" if image is None else ""))
 

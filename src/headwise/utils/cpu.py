@@ -1,4 +1,4 @@
-"""CPU cores that this process may use, without importing torch."""
+"""CPU cores and memory that this process may use, without importing torch."""
 
 from __future__ import annotations
 
@@ -33,3 +33,13 @@ def _read_idle_ticks() -> dict[int, int]:
         if name[:3] == "cpu" and name[3:].isdigit() and int(name[3:]) in allowed:
             idle[int(name[3:])] = int(ticks[3]) + int(ticks[4])
     return idle
+
+
+def get_available_memory() -> int:
+    """Bytes of memory that are free, or can be freed without swapping; 0 if the system does not report it."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return 0
+    sizes = dict(line.split(":") for line in lines if ":" in line)
+    return 1024 * int(sizes.get("MemAvailable", "0 kB").split()[0])

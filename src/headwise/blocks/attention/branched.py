@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from headwise.blocks.attention.multihead import Attention, AttentionConfig
 from headwise.blocks.feedforward import Activation, FeedForward
 from headwise.blocks.part import BuildContext
+from headwise.blocks.stream import Stream
 
 
 class BranchWeights(nn.Module):
@@ -47,7 +48,7 @@ class BranchedAttention(Attention):
         self.feedforward = feedforward
         self.kappa, self.alpha = BranchWeights(heads, freeze_at), BranchWeights(heads, freeze_at)
 
-    def project_heads(self, heads: Tensor) -> Tensor:
+    def project_heads(self, heads: Tensor, stream: Stream) -> Tensor:
         """The weighted branches: (B, H, T, D) -> (B, T, C)."""
         weights = self.out.weight.unflatten(1, heads.shape[1::2])  # (C, HD) -> (C, H, D)
         branches = heads @ (self.kappa().view(-1, 1, 1) * weights.permute(1, 2, 0))  # (B, H, T, D) -> (B, H, T, C)

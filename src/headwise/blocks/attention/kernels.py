@@ -115,6 +115,7 @@ def _slice_queries(inputs: AttentionInputs, start: int, end: int) -> AttentionIn
         key_segment=None if layout.key_segment is None else layout.key_segment[..., :keys],
         query_types=None if layout.query_types is None else layout.query_types[:, start:end],
         key_types=None if layout.key_types is None else layout.key_types[:, :keys],
+        pair=None if layout.pair is None else layout.pair[:, start:end, :keys],
     )
     return replace(
         inputs, q=inputs.q[:, :, start:end], k=inputs.k[:, :, :keys], v=inputs.v[:, :, :keys], layout=sliced, shared={}

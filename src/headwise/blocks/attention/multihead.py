@@ -151,8 +151,12 @@ class SelfProjection(QKVProjection):
         keep = ctx.cache.extend_keep(ctx.path, stream)
         if segment is not None:
             (segment,) = ctx.cache.extend((*ctx.path, "segment"), segment.dim() - 1, segment)
-        segments = (stream.segment, segment)
-        return AttentionLayout(stream.x.shape[1], keys, stream.pos, pos, keep, *segments, stream.tree, stream.grid)
+        layout = AttentionLayout(
+            stream.x.shape[1], keys, stream.pos, pos, keep, stream.segment, segment, stream.tree, stream.grid
+        )
+        if stream.pair is None:
+            return layout
+        return replace(layout, pair=stream.pair, rows_per_pair=len(stream.x) // len(stream.pair))
 
 
 class CrossProjection(QKVProjection):
@@ -342,10 +346,10 @@ class Attention(Part):
         inputs = ctx.record.edit_inputs(ctx.path, inputs)
         ctx.record.observe(ctx.path, inputs)
         heads = ctx.record.edit_heads(ctx.path, self.kernel(inputs))
-        x = self.project_heads(heads)  # (B, H, T, D) -> (B, T, C)
+        x = self.project_heads(heads, stream)  # (B, H, T, D) -> (B, T, C)
         return x.reshape(len(stream.x), -1, x.shape[-1])  # beams are rows again: (B, K*T, C) -> (B*K, T, C)
 
-    def project_heads(self, heads: Tensor) -> Tensor:
+    def project_heads(self, heads: Tensor, stream: Stream) -> Tensor:
         """The output projection: (B, H, T, D) -> (B, T, C)."""
         return self.out(heads.transpose(1, 2).flatten(2))  # (B, H, T, D) -> (B, T, H, D) -> (B, T, HD)
 

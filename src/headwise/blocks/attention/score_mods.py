@@ -105,6 +105,8 @@ class AttentionLayout:
     grid: tuple[int, int] | None = None  # rows and columns of patches after the class tokens, in self-attention
     query_types: Tensor | None = None  # (B, Tq) token types, where a score mod compares them
     key_types: Tensor | None = None  # (B, Tk)
+    pair: Tensor | None = None  # (P, Tq, Tk, K) vectors of pairs of tokens, in self-attention
+    rows_per_pair: int = 1  # B / P rows that follow each other share one
 
     @property
     def offset(self) -> int:
@@ -116,7 +118,8 @@ class AttentionLayout:
         pos = None if self.query_pos is None else self.query_pos[..., :count]
         segment = None if self.query_segment is None else self.query_segment[..., :count]
         types = None if self.query_types is None else self.query_types[:, :count]
-        return replace(self, queries=count, query_pos=pos, query_segment=segment, query_types=types)
+        pair = None if self.pair is None else self.pair[:, :count]
+        return replace(self, queries=count, query_pos=pos, query_segment=segment, query_types=types, pair=pair)
 
     def compute_distance(self) -> Tensor:
         """key position - query position: (Tq, Tk) or (B, Tq, Tk)."""
@@ -253,7 +256,8 @@ class AttentionInputs:
         """The result of `build`, computed once for all layers of a call with this layout and equal score mods."""
         # The ids stay valid as keys because the entry keeps the layout, and so its tensors, alive.
         layout = self.layout
-        tensors = (layout.keep, layout.query_pos, layout.key_pos, layout.query_segment, layout.key_segment)
+        positions, segments = (layout.query_pos, layout.key_pos), (layout.query_segment, layout.key_segment)
+        tensors = (layout.keep, *positions, *segments, layout.pair)
         key = (name, layout.queries, layout.keys, *map(id, tensors), *(mod.key() for mod in score_mods))
         if key not in self.shared:
             self.shared[key] = (build(score_mods), layout)

@@ -18,6 +18,7 @@ from headwise.data.readers.json import read_json
 from headwise.data.readers.jsonl import read_jsonl
 from headwise.data.readers.labelled_folders import read_labelled_folders
 from headwise.data.readers.labelled_zip import read_labelled_zip
+from headwise.data.readers.residues import read_residues
 from headwise.data.readers.squad import read_squad
 from headwise.data.readers.tsv import read_tsv
 
@@ -38,4 +39,5 @@ READERS: dict[str, Reader] = {
     "labelled-folders": read_labelled_folders,
     "codespell": read_codespell,
     "geonames": read_geonames,
+    "residues": read_residues,
 }

@@ -1,0 +1,1 @@
+"""Proteins: residues, structures, alignments, their files and metrics, and generated chains."""

@@ -1,0 +1,204 @@
+"""Distogram prediction and folding by its potential (AlphaFold 1): distances of all pairs of residues from an
+alignment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from headwise.blocks.evaluation import get_device, inference_mode
+from headwise.blocks.losses import Loss
+from headwise.data.config import DataConfig
+from headwise.data.prepare import Prepared
+from headwise.decode.config import GREEDY, DecodeConfig
+from headwise.evaluate.bootstrap import bootstrap_interval
+from headwise.evaluate.labels import accuracy_by_text
+from headwise.evaluate.score import Score
+from headwise.models.alphafold1 import AlphaFold1Config, DistanceNetwork
+from headwise.models.config import ModelConfig
+from headwise.proteins.alignments import Alignment
+from headwise.proteins.chain_sets import Chains, ChainsConfig, load_chains
+from headwise.proteins.chains import GeneratedChain
+from headwise.proteins.distograms import DistanceBins, compute_contact_probabilities, measure_bins
+from headwise.proteins.metrics import compare_structures, compute_contact_precision, find_contacts
+from headwise.proteins.pair_features import build_pair_features
+from headwise.proteins.potential import DistancePotential, MinimiseSettings, TorsionDistribution, minimise
+from headwise.proteins.residues import RESIDUE_TYPES
+from headwise.proteins.secondary import STATES, reduce_states
+from headwise.proteins.structure import Structure
+from headwise.proteins.torsions import to_structure
+from headwise.tasks.base import Evaluation, Task, TaskConfig
+from headwise.tasks.distogram_loss import (
+    ChainPrediction,
+    CropBatch,
+    CropData,
+    CropSettings,
+    compute_loss,
+    predict_tiles,
+)
+from headwise.text.config import TokeniserConfig
+from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Characters
+from headwise.train.config import TrainConfig
+from headwise.train.state import LossState, Metric
+
+AT_ONCE = 4  # crops of a batch
+SHARES = (5, 2, 1)  # contacts are judged among the L/5, L/2 and L most probable
+
+
+class Distogram(Task["DistogramConfig", DistanceNetwork, Chains, Chains]):
+    """Distances of all pairs of residues; and structures, by minimising the potential that they make."""
+
+    @classmethod
+    def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
+        assert isinstance(data, ChainsConfig)
+        train, valid, test = load_chains(data)
+        letters = Characters(RESIDUE_TYPES)
+        return Prepared(Tokenisers(letters, letters), train, valid, valid, test)
+
+    def build(self, model: ModelConfig) -> DistanceNetwork:
+        assert isinstance(model, AlphaFold1Config)
+        built: DistanceNetwork = model.build(0, 0, self.config.model_task)
+        return built
+
+    def build_batches(self, examples: Chains, seed: int, config: TrainConfig) -> CropData:
+        return CropData(examples, self.settings, seed, config.batch_size or AT_ONCE)
+
+    @property
+    def settings(self) -> CropSettings:
+        config = self.config
+        return CropSettings(config.crop, self.bins, config.torsion_bins, config.covariance)
+
+    @property
+    def bins(self) -> DistanceBins:
+        return DistanceBins(self.config.bins)
+
+    @property
+    def units(self) -> str:
+        return f"{self.config.bins} bins of distances"
+
+    def load_test_pairs(self, data: DataConfig) -> Chains:
+        assert isinstance(data, ChainsConfig)
+        return load_chains(data)[2]
+
+    @property
+    def checkpoint_metric(self) -> Metric:
+        return Metric("nll", lower=True)
+
+    def loss(self, model: DistanceNetwork, batch: CropBatch, state: LossState) -> Loss:
+        if model.training:
+            model.count_reference(batch.offsets, batch.distances)
+        return compute_loss(model(batch.features, batch.offsets), batch, self.config.auxiliary)
+
+    def validate(self, model: DistanceNetwork, examples: Chains, pairs: Chains) -> Mapping[str, float]:
+        rows = np.array([self.score_distances(self.predict(model, chain.alignment), chain) for chain in examples])
+        nll, pairs_known = rows[:, 0].sum(), rows[:, 1].sum()
+        return {"nll": float(nll / pairs_known), "precision": float(100 * np.nanmean(rows[:, 2]))}
+
+    def score_distances(self, prediction: ChainPrediction, chain: GeneratedChain) -> list[float]:
+        """Negative log-likelihood and number of pairs, and the precision of contacts at L/5, L/2 and L."""
+        bins, known = measure_bins(chain.structure, self.bins)
+        known = known.clone().fill_diagonal_(False)
+        log_p = prediction.distances.clamp(min=1e-9).log().gather(-1, bins.unsqueeze(-1)).squeeze(-1)
+        contacts, _ = find_contacts(chain.structure)
+        probabilities = compute_contact_probabilities(prediction.distances, self.bins)
+        precision = compute_contact_precision(probabilities, contacts, known, "all", SHARES)
+        return [-float(log_p[known].sum()), float(known.sum()), *precision.values()]
+
+    def evaluate(
+        self, model: DistanceNetwork, pairs: Chains, config: DecodeConfig = GREEDY, language: str = "en"
+    ) -> Evaluation:
+        """Precision of contacts six or more residues apart, secondary structure, and the structures of the first
+        `fold` chains; intervals are over chains."""
+        predictions = [self.predict(model, chain.alignment) for chain in pairs]
+        rows = np.array([self.score_distances(each, chain) for each, chain in zip(predictions, pairs, strict=True)])
+        nll = Score("nll", float(rows[:, 0].sum() / rows[:, 1].sum()), *_resample(rows[:, :2]), "of a distance")
+        scores = [nll]
+        for column, share in enumerate(SHARES, 2):
+            name = "contacts L" if share == 1 else f"contacts L/{share}"
+            scores.append(_average(name, 100 * rows[:, column], "%"))
+        outputs = ["".join(STATES[state] for state in each.secondary.argmax(-1).tolist()) for each in predictions]
+        true = [chain.secondary for chain in pairs]
+        three = [[*reduce_states(states)] for states in outputs]
+        scores.append(accuracy_by_text(three, [[*states] for states in true], name="Q3"))
+        scores += self.score_structures(predictions, pairs, model.reference.cpu())
+        sources = [chain.structure.sequence for chain in pairs]
+        return Evaluation(sources, list(map("".join, three)), [[states] for states in true], scores)
+
+    def score_structures(
+        self, predictions: Sequence[ChainPrediction], chains: Chains, reference: Tensor
+    ) -> list[Score]:
+        """Fold the first chains and compare them with the truth."""
+        count = min(self.config.fold, len(chains))
+        if not count:
+            return []
+        folded = [
+            self.fold_prediction(predictions[number], chains[number].structure.sequence, reference)
+            for number in range(count)
+        ]
+        metrics = [compare_structures(folded[number], chains[number].structure) for number in range(count)]
+        return [
+            _average(name, np.array([row[name] for row in metrics]), "Å" if "RMSD" in name else "")
+            for name in ("lDDT-Cα", "TM-score", "GDT-TS", "RMSD", "clashes")
+        ]
+
+    def predict(self, model: DistanceNetwork, alignment: Alignment) -> ChainPrediction:
+        """Distributions of distances, torsions and states of the query, by overlapping tiles."""
+        features = build_pair_features(alignment, self.config.covariance).to(get_device(model))
+        with inference_mode(model):
+            tiles = predict_tiles(model, features, self.config.crop, self.config.stride or self.config.crop // 2)
+        return ChainPrediction(*(getattr(tiles, name).cpu() for name in tiles.__dataclass_fields__))
+
+    def fold_prediction(self, prediction: ChainPrediction, sequence: str, reference: Tensor) -> Structure:
+        """The structure of the lowest potential."""
+        potential = DistancePotential(prediction.distances, self.bins, reference)
+        settings = MinimiseSettings(restarts=self.config.restarts, noisy_restarts=self.config.restarts)
+        return to_structure(sequence, minimise(potential, TorsionDistribution.fit(prediction.torsions), settings).points)
+
+    def fold(self, model: DistanceNetwork, alignment: Alignment) -> tuple[Structure, Tensor]:
+        """The structure of the query, and for each residue the share, 0 to 100, of its pairs' probability that is
+        within 2 Å of the structure's distances, where these are below 22 Å."""
+        prediction = self.predict(model, alignment)
+        structure = self.fold_prediction(prediction, alignment.query, model.reference.cpu())
+        bins, known = measure_bins(structure, self.bins)
+        near = (self.bins.centres - self.bins.centres[bins].unsqueeze(-1)).abs() < 2.0  # (L, L, K)
+        share = (prediction.distances * near).sum(-1)
+        counted = known & (bins < self.bins.count - 1)
+        counted = counted.clone().fill_diagonal_(False)
+        return structure, 100 * (share * counted).sum(-1) / counted.sum(-1).clamp(min=1)
+
+
+def _average(name: str, values: np.ndarray, unit: str) -> Score:
+    rows = np.column_stack([values, np.ones_like(values)])[~np.isnan(values)]
+    return Score(name, float(rows[:, 0].mean()), *_resample(rows), f"{len(rows)} chains", unit)
+
+
+def _resample(rows: np.ndarray) -> tuple[float, float]:
+    return bootstrap_interval(rows, lambda sums: sums[:, 0] / np.maximum(sums[:, 1], 1e-12))
+
+
+class DistogramConfig(TaskConfig):
+    """Distances of all pairs of residues from an alignment, and a structure by minimising their potential."""
+
+    task_class = Distogram
+    command = "fold"
+    reads = "chains"
+    kind: Literal["distogram"] = "distogram"
+    auxiliary: float = Field(0.1, ge=0)  # weight of torsions, secondary structure and neighbours in the loss
+    stride: int = Field(0, ge=0)  # between tiles at inference; 0: half a crop
+    restarts: int = Field(3, ge=1)  # from the torsions, and as many from the best structure with noise
+    fold: int = Field(0, ge=0)  # test chains to fold in an evaluation
+    # of the model; set by it
+    crop: int = Field(64, ge=4)
+    bins: int = Field(64, ge=2)
+    torsion_bins: int = Field(36, ge=2)
+    covariance: bool = True
+
+    def for_model(self, model: ModelConfig) -> DistogramConfig:
+        names = ("crop", "bins", "torsion_bins", "covariance")
+        return self.replace(**{name: getattr(model, name) for name in names})
