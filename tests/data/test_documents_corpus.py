@@ -78,11 +78,12 @@ def test_the_corpus_of_installed_modules(tmp_path: Path) -> None:
 
 def test_words_are_kept_in_all_parts_and_tabs_stay(tmp_path: Path) -> None:
     file = tmp_path / "pairs.tsv"
-    file.write_text("q\tt\ta\nwho is it\tit is a dog\tdog\n")
+    short = "why\tbecause " + "x" * 40  # with fewer words than are kept
+    file.write_text(f"q\tt\ta\nwho is it\tit is a dog\tdog\n{short}\ty\n")
     data = TextDataConfig(
         train=(str(file),), valid=(str(file),), test=(str(file),), columns=("q", "t", "a"), source_words=5
     )
     corpus = load_corpus(data)
-    assert list(corpus.train) == corpus.valid == corpus.test == [("who is it\tit is", "dog")]
+    assert list(corpus.train) == corpus.valid == corpus.test == [("who is it\tit is", "dog"), (short, "y")]
     with pytest.raises(UserError, match="has no sources to keep `source_words` of"):
         validate(TextDataConfig, {"train": "book.txt", "format": "text", "source_words": 5})

@@ -41,16 +41,13 @@ def read_documents(name: str, path: Path) -> Iterator[tuple[str, list[str], str]
     for node in ast.walk(tree) if tree else ():
         if isinstance(node, ast.Module | ast.ClassDef) and (text := ast.get_docstring(node, clean=False)):
             lead, *rest = split_paragraphs(text)
-            inner = (ast.get_docstring(each, clean=False) for each in ast.walk(node) if is_inside(each, node))
+            inside = [each for each in ast.walk(node) if isinstance(each, DOCUMENTED) and each is not node]
+            inner = (ast.get_docstring(each, clean=False) for each in inside)
             texts = [*rest, *(paragraph for text in inner if text for paragraph in split_paragraphs(text))]
             paragraphs = list(dict.fromkeys(" ".join(text.split()) for text in texts if is_prose(text)))
             lead = " ".join(lead.split())
             if is_document(lead, paragraphs):
                 yield write_title(name if isinstance(node, ast.Module) else node.name), paragraphs, lead
-
-
-def is_inside(node: ast.AST, outer: ast.AST) -> bool:
-    return isinstance(node, DOCUMENTED) and node is not outer
 
 
 def is_document(lead: str, paragraphs: list[str]) -> bool:

@@ -129,6 +129,9 @@ class TextSpan:
             position += len(piece)
 
 
+_WORD = re.compile(r"\S+")
+
+
 @dataclass(frozen=True)
 class CutPairs:
     """Re-iterable pairs with the first `words` words of each source."""
@@ -137,10 +140,9 @@ class CutPairs:
     words: int
 
     def __iter__(self) -> Iterator[Pair]:
-        end = re.compile(rf"(?:\s*\S+){{{self.words}}}")  # of the last word that stays; tabs between texts stay
         for source, target in self.pairs:
-            match = end.match(source)
-            yield (match[0] if match else source), target
+            ends = [0, *(word.end() for word in islice(_WORD.finditer(source), self.words))]
+            yield source[: ends[-1]], target  # tabs between texts stay
 
 
 @dataclass(frozen=True)

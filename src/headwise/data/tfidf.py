@@ -12,8 +12,8 @@ _WORD = re.compile(r"\w+")
 
 
 def score_paragraphs(title: str, paragraphs: Sequence[str]) -> list[float]:
-    """The tf-idf of the title's words in each paragraph: sum_w n(w) log(N / N(w)), where n(w) is how often the paragraph
-    has the word w, and N(w) in how many of the N paragraphs it is. Case is ignored.
+    """The tf-idf of the title's words in each paragraph: sum_w n(w) log(N / N(w)), where n(w) is how often the
+    paragraph has the word w, and N(w) in how many of the N paragraphs it is. Case is ignored.
 
     >>> [round(score, 2) for score in score_paragraphs("the cat", ["the dog", "a cat, the Cat", "the end"])]
     [0.0, 2.2, 0.0]
