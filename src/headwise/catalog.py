@@ -73,6 +73,8 @@ HOMES = {  # in the order of years
     "vit": "headwise.models.vit:ENTRY",
     "deit": "headwise.models.deit:ENTRY",
     "captioner": "headwise.models.captioner:ENTRY",
+    "show-and-tell": "headwise.models.show_attend_tell:TELL_ENTRY",
+    "show-attend-tell": "headwise.models.show_attend_tell:ATTEND_ENTRY",
     "swin": "headwise.models.swin:SWIN_ENTRY",
     "swinv2": "headwise.models.swin:SWINV2_ENTRY",
     "cnn": "headwise.models.cnn:ENTRY",

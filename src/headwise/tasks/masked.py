@@ -65,7 +65,7 @@ class Masked(TextTask["MaskedConfig", MaskedLanguageModel]):
         wants_pairs = self.config.next_sentence is True or self.config.sentence_structure
         if wants_pairs and isinstance(built.next_sentence_head, nn.Identity):
             raise UserError(
-                f"task.next_sentence: '{model.kind}' has no token types to tell two texts apart; set model.token_types = 2"
+                f"task.next_sentence: '{model.kind}' has no token types for two texts; set model.token_types = 2"
             )
         return built
 
