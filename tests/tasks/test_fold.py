@@ -37,7 +37,7 @@ def test_an_experiment_is_trained_evaluated_and_folds_a_query(
     assert len(losses) == 2 and run.state["best"]["name"] == "lddt"
     evaluation = load(run.path).evaluate()
     assert [score.name for score in evaluation.scores][:2] == ["lDDT-Cα", "TM-score"]
-    assert len(evaluation.sources) == 2 and all(0 <= score.value for score in evaluation.scores)
+    assert len(evaluation.sources) == 2 and all(score.value >= 0 for score in evaluation.scores)
     query = tmp_path / "query.a3m"
     query.write_text(">q\nMKTWYVDEG\n>r\nMKTW-VDaEG\n")
     assert main(["fold", str(run.path), str(query), "--out", str(tmp_path / "query.pdb")]) in (0, None)
