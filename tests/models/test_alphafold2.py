@@ -208,3 +208,18 @@ def test_a_block_starts_as_the_identity_and_all_residues_at_the_origin():
     close(chain.backbones.translations, torch.zeros_like(chain.backbones.translations))
     atoms, mask = to_atom37(chain.atoms, features.residues)
     assert mask[..., :3].all() and atoms.isfinite().all()
+
+
+def test_geometry_keeps_its_precision_in_mixed_precision():
+    features, _ = make_features(6)
+    torch.manual_seed(0)
+    model = perturb_parameters(headwise.build("alphafold2-tiny")).float()
+    features = features.to(torch.float32)
+    with torch.no_grad():
+        exact = model(features, 0)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            mixed = model(features, 0)
+    assert mixed.chain.atoms.dtype == mixed.lddt.dtype == torch.float32
+    rotations = mixed.chain.frames.rotations
+    close(rotations @ rotations.mT, torch.eye(3).expand_as(rotations), atol=1e-5, rtol=0)
+    assert not torch.equal(mixed.lddt, exact.lddt)  # the trunk is computed in bfloat16

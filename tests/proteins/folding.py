@@ -58,7 +58,7 @@ def make_features(
     examples = [
         build_features(
             make_alignment(chain), MsaSettings(**{**vars(SETTINGS), **settings}), draw,
-            templates=[make_chain(len(chain), 9)] * templates, mask=mask,
+            templates=[make_chain(len(chain), 9 + number) for number in range(templates)], mask=mask,
         )
         for chain in chains
     ]  # fmt: skip

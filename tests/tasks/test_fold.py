@@ -29,13 +29,15 @@ EXPERIMENT: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_an_experiment_is_trained_evaluated_and_folds_a_query(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_experiment_is_trained_evaluated_and_folds_a_query(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run, _ = train_experiment(parse_experiment(EXPERIMENT), tmp_path)
     losses = [row["loss"] for row in run.metrics.rows() if row.get("loss") is not None]
     assert len(losses) == 2 and run.state["best"]["name"] == "lddt"
     evaluation = load(run.path).evaluate()
     assert [score.name for score in evaluation.scores][:2] == ["lDDT-Cα", "TM-score"]
-    assert len(evaluation.sources) == 2 and all(0 <= score.value for score in evaluation.scores)
+    assert len(evaluation.sources) == 2 and all(score.value >= 0 for score in evaluation.scores)
     query = tmp_path / "query.a3m"
     query.write_text(">q\nMKTWYVDEG\n>r\nMKTW-VDaEG\n")
     assert main(["fold", str(run.path), str(query), "--out", str(tmp_path / "query.pdb")]) in (0, None)
@@ -67,7 +69,9 @@ def test_the_longest_chain_is_computed_and_longer_ones_are_refused() -> None:
     longest = find_longest(config, parameters, rows, False, available)
     assert 500 < longest < 3000
     check_length(config, parameters, longest, rows, False, available)
-    with pytest.raises(UserError, match=rf"a chain of {longest + 1:,} residues needs about 16.0 GB and 16.0 GB are free"):
+    with pytest.raises(
+        UserError, match=rf"a chain of {longest + 1:,} residues needs about 16.0 GB and 16.0 GB are free"
+    ):
         check_length(config, parameters, longest + 1, rows, False, available)
     check_length(config, parameters, 10**6, rows, False, 0)  # the system does not report its memory
     training = [estimate_bytes(config, parameters, 256, rows, training=True)]

@@ -158,12 +158,15 @@ class AlphaFold2(HtmlTree, nn.Module):
             last = cycle == recycles
             with torch.set_grad_enabled(torch.is_grad_enabled() and last):
                 m, z, rows = self.run_trunk(features, recycled, ctx.at(cycle))
-                s = self.to_single(m[:, 0])
-                chain = self.structure(s, z, features.residues, features.keep)
+                m, z = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (m, z))
+                with torch.autocast(z.device.type, enabled=False):  # geometry needs more than 8 bits
+                    s = self.to_single(m[:, 0])
+                    chain = self.structure(s, z, features.residues, features.keep)
             if not last:
                 beta = get_beta(to_atom37(chain.atoms, features.residues)[0], features.residues)
                 recycled = Recycled(m[:, 0], z, beta)
-        return self.heads(m[:, :rows], z, s, chain)
+        with torch.autocast(z.device.type, enabled=False):
+            return self.heads(m[:, :rows], z, s, chain)
 
     def run_trunk(self, features: Features, recycled: Recycled | None, ctx: Context) -> tuple[Tensor, Tensor, int]:
         """One cycle of the trunk (Algorithm 2, lines 4-18): alignment (B, S + T, L, C), pairs (B, L, L, K), and S."""

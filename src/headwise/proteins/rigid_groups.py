@@ -135,7 +135,7 @@ def _fill_groups(tables: Tables, letter: str, index: int) -> None:
     n, ca, c = position["N"], position["CA"], position["C"]
     x = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
     frames = {2: (n - ca, x, n), PSI_GROUP: (c - ca, ca - n, c)}  # x axis, direction in the xy plane, origin
-    names = {0: ("C", "CA", "N"), PSI_GROUP: ("CA", "C", "O")}
+    names: dict[int, tuple[str, ...]] = {0: ("C", "CA", "N"), PSI_GROUP: ("CA", "C", "O")}
     for number, chi in enumerate(CHI_ATOMS[letter]):
         end = position[chi[2]]
         # The axis of chi1 starts at CA; that of every later one starts at the origin of the frame before it.

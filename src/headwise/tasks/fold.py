@@ -123,7 +123,9 @@ class Fold(Task["FoldConfig", AlphaFold2, Chains, Chains]):
         features = collate_features(examples).to(device)
         truth = Truth.of([structure for structure, _, _ in crops]).to(device)
         clamp = torch.where(torch.rand(len(crops), device=device) < UNCLAMPED, torch.inf, CLAMP)
-        losses = fold_losses(model(features), truth, features, self.config.weights, clamp)
+        prediction = model(features)
+        with torch.autocast(device.type, enabled=False):
+            losses = fold_losses(prediction, truth, features, self.config.weights, clamp)
         by_chain = weigh_losses(losses, self.config.weights)  # (B,)
         weights = features.keep.sum(1).sqrt()
         total = len(by_chain) * (by_chain * weights).sum() / weights.sum()
