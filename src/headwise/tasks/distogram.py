@@ -29,10 +29,9 @@ from headwise.proteins.metrics import compare_structures, compute_contact_precis
 from headwise.proteins.pair_features import build_pair_features
 from headwise.proteins.potential import DistancePotential, MinimiseSettings, TorsionDistribution, minimise
 from headwise.proteins.residues import RESIDUE_TYPES
-from headwise.proteins.secondary import STATES, reduce_states
 from headwise.proteins.structure import Structure
 from headwise.proteins.torsions import to_structure
-from headwise.tasks.base import Evaluation, Task, TaskConfig
+from headwise.tasks.base import Evaluation, Sample, Task, TaskConfig, take_first
 from headwise.tasks.distogram_loss import (
     ChainPrediction,
     CropBatch,
@@ -122,13 +121,17 @@ class Distogram(Task["DistogramConfig", DistanceNetwork, Chains, Chains]):
         for column, share in enumerate(SHARES, 2):
             name = "contacts L" if share == 1 else f"contacts L/{share}"
             scores.append(_average(name, 100 * rows[:, column], "%"))
-        outputs = ["".join(STATES[state] for state in each.secondary.argmax(-1).tolist()) for each in predictions]
-        true = [chain.secondary for chain in pairs]
-        three = [[*reduce_states(states)] for states in outputs]
-        scores.append(accuracy_by_text(three, [[*states] for states in true], name="Q3"))
+        outputs, true = [each.describe_states() for each in predictions], [chain.secondary for chain in pairs]
+        scores.append(accuracy_by_text([[*states] for states in outputs], [[*states] for states in true], name="Q3"))
         scores += self.score_structures(predictions, pairs, model.reference.cpu())
         sources = [chain.structure.sequence for chain in pairs]
-        return Evaluation(sources, list(map("".join, three)), [[states] for states in true], scores)
+        return Evaluation(sources, outputs, [[states] for states in true], scores)
+
+    def draw_samples(self, model: DistanceNetwork, pairs: Chains, count: int) -> list[Sample]:
+        """Predicted and true secondary structure; nothing is folded, which takes long."""
+        chains = take_first(pairs, count)
+        outputs = [self.predict(model, chain.alignment).describe_states() for chain in chains]
+        return [Sample(chain.structure.sequence, text, chain.secondary) for chain, text in zip(chains, outputs, strict=True)]
 
     def score_structures(
         self, predictions: Sequence[ChainPrediction], chains: Chains, reference: Tensor
