@@ -4,7 +4,7 @@
 
 Reads all files of `proteins/structures` under HEADWISE_DATA: sequences, residue numbers and coordinates of the 37 atom
 types must be equal to what gemmi and biotite read (alternate locations: the conformation with the largest occupancy).
-Then every chain is written as a PDB file and read again by all three. Prints a row a chain; exits with 1 if one differs.
+Then every chain is written as a PDB file and read again. Prints a row a chain; exits with 1 if one differs.
 """
 
 from __future__ import annotations

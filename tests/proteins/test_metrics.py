@@ -48,7 +48,7 @@ def turn(points):
 def test_lddt_and_tm_score_are_biotites(chain, tmp_path, size):
     paths = [write_pdb(tmp_path / f"{n}.pdb", each) for n, each in enumerate((disturb(chain, size), chain))]
     predicted, true = (biotite_pdb.PDBFile.read(path).get_structure(model=1) for path in paths)
-    rows, columns = chain.mask.nonzero(as_tuple=True)
+    rows, _ = chain.mask.nonzero(as_tuple=True)
     points = torch.tensor(predicted.coord), torch.tensor(true.coord)
     assert compute_mean_lddt(*points, rows) == pytest.approx(biotite.lddt(true, predicted), abs=1e-4)
     by_residue = biotite.lddt(true, predicted, aggregation="residue")

@@ -11,7 +11,7 @@ from headwise.proteins.structure import Structure
 def test_orders_are_those_of_alphafold():
     assert list(residues.RESIDUES) == openfold.restypes
     assert list(residues.ATOMS) == openfold.atom_types
-    assert residues.RESIDUE_INDEX == openfold.restype_order_with_x
+    assert openfold.restype_order_with_x == residues.RESIDUE_INDEX
 
 
 @pytest.mark.parametrize("letter", residues.RESIDUES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -55,7 +54,9 @@ def tag(
         check_ending(out, ".svg", ".png")
     loaded = load_model(run, checkpoint, device, threads)
     if loaded.check_task("tag").config.scheme == "dssp":
-        tag_residues(loaded, [sequence for chunk in read_chunks(texts, file) for sequence in read_sequences(chunk)], out, json_)
+        tag_residues(
+            loaded, [sequence for chunk in read_chunks(texts, file) for sequence in read_sequences(chunk)], out, json_
+        )
         return
     if out:
         raise UserError("--out draws secondary structure, and this run tags words; leave it out")

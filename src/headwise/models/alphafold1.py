@@ -123,9 +123,7 @@ class AlphaFold1Config(ModelConfig):
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
         self.resolve_task(task)
-        model = DistanceNetwork(
-            count_channels(self.covariance), self.widths, self.depths, self.bins, self.torsion_bins
-        )
+        model = DistanceNetwork(count_channels(self.covariance), self.widths, self.depths, self.bins, self.torsion_bins)
         init_weights(model)
         return model
 

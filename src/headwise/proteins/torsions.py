@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headwise.proteins.residues import ATOMS, CA, CB, O, C, N
+from headwise.proteins.residues import ATOMS, CA, CB, C, N, O
 from headwise.proteins.structure import Structure
 
 N_CA, CA_C, C_N, C_O = 1.458, 1.525, 1.329, 1.231  # bond lengths, Å

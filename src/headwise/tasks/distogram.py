@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -131,7 +130,9 @@ class Distogram(Task["DistogramConfig", DistanceNetwork, Chains, Chains]):
         """Predicted and true secondary structure; nothing is folded, which takes long."""
         chains = take_first(pairs, count)
         outputs = [self.predict(model, chain.alignment).describe_states() for chain in chains]
-        return [Sample(chain.structure.sequence, text, chain.secondary) for chain, text in zip(chains, outputs, strict=True)]
+        return [
+            Sample(chain.structure.sequence, text, chain.secondary) for chain, text in zip(chains, outputs, strict=True)
+        ]
 
     def score_structures(
         self, predictions: Sequence[ChainPrediction], chains: Chains, reference: Tensor
@@ -160,8 +161,11 @@ class Distogram(Task["DistogramConfig", DistanceNetwork, Chains, Chains]):
     def fold_prediction(self, prediction: ChainPrediction, sequence: str, reference: Tensor) -> Structure:
         """The structure of the lowest potential."""
         potential = DistancePotential(prediction.distances, self.bins, reference)
-        settings = MinimiseSettings(restarts=self.config.restarts, noisy_restarts=self.config.restarts)
-        return to_structure(sequence, minimise(potential, TorsionDistribution.fit(prediction.torsions), settings).points)
+        restarts, steps = self.config.restarts, self.config.minimise_steps
+        settings = MinimiseSettings(restarts=restarts, noisy_restarts=restarts, steps=steps)
+        return to_structure(
+            sequence, minimise(potential, TorsionDistribution.fit(prediction.torsions), settings).points
+        )
 
     def fold(self, model: DistanceNetwork, alignment: Alignment) -> tuple[Structure, Tensor]:
         """The structure of the query, and for each residue the share, 0 to 100, of its pairs' probability that is
@@ -195,6 +199,7 @@ class DistogramConfig(TaskConfig):
     auxiliary: float = Field(0.1, ge=0)  # weight of torsions, secondary structure and neighbours in the loss
     stride: int = Field(0, ge=0)  # between tiles at inference; 0: half a crop
     restarts: int = Field(3, ge=1)  # from the torsions, and as many from the best structure with noise
+    minimise_steps: int = Field(200, ge=1)  # of L-BFGS from each start
     fold: int = Field(0, ge=0)  # test chains to fold in an evaluation
     # of the model; set by it
     crop: int = Field(64, ge=4)

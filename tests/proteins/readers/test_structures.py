@@ -21,7 +21,8 @@ SETTINGS = ChainSettings(min_length=24, max_length=24, rows=2, rounds=2, candida
 def atom_line(serial, atom, residue, number, xyz, chain="A", altloc=" ", code=" ", occupancy=1.0, record="ATOM"):
     x, y, z = xyz
     place = f"{x:8.3f}{y:8.3f}{z:8.3f}{occupancy:6.2f}{0:6.2f}"
-    return f"{record:<6}{serial:5d}  {atom:<3}{altloc}{residue:>3} {chain}{number:>4}{code}   {place}          {atom[0]:>2}"
+    name = f"{atom:<3}{altloc}{residue:>3} {chain}{number:>4}{code}"
+    return f"{record:<6}{serial:5d}  {name}   {place}          {atom[0]:>2}"
 
 
 # Alternate locations (B has more occupancy), two residues 2 and 2A, a chain break, MSE, a residue that is not known,
@@ -93,7 +94,9 @@ def test_written_files_open_in_gemmi_and_biotite(tmp_path):
     array = biotite_pdb.PDBFile.read(path).get_structure(model=1, extra_fields=["b_factor"])
     assert array.array_length() == int(chain.mask.sum()) == sum(len(residue) for residue in model["A"])
     alpha = array[array.atom_name == "CA"]
-    torch.testing.assert_close(torch.tensor(alpha.b_factor), confidence.double(), atol=5.1e-3, rtol=0, check_dtype=False)
+    torch.testing.assert_close(
+        torch.tensor(alpha.b_factor), confidence.double(), atol=5.1e-3, rtol=0, check_dtype=False
+    )
     torch.testing.assert_close(torch.tensor(alpha.coord), chain.atoms[:, CA], atol=5.1e-4, rtol=0)
 
 
@@ -107,7 +110,9 @@ def test_an_aligned_sequence_cuts_as_few_bonds_as_possible():
 
 def test_cif_values_may_be_quoted_or_long(tmp_path):
     path = tmp_path / "a.cif"
-    path.write_text("data_x\n_a.b 'it''s # \"one\"'\n_a.c\n;two\nlines\n;\nloop_\n_t.x\n_t.y # comment\n1 'a b'\n2 \"O5'\"\n#\n")
+    path.write_text(
+        "data_x\n_a.b 'it''s # \"one\"'\n_a.c\n;two\nlines\n;\nloop_\n_t.x\n_t.y # comment\n1 'a b'\n2 \"O5'\"\n#\n"
+    )
     tables = read_tables(path, ("a", "t"))
     assert tables["a"] == [{"b": "it''s # \"one\"", "c": "two\nlines"}]
     assert tables["t"] == [{"x": "1", "y": "a b"}, {"x": "2", "y": "O5'"}]
@@ -127,7 +132,11 @@ CIF = "data_x\nloop_\n_atom_site.Cartn_x\n_atom_site.Cartn_y\n"
         ("a.cif", "data_x\n_a.b\n", "a.cif, line 2: _a.b has no value; the file is incomplete"),
         ("a.pdb", f"{atom_line(1, 'O', 'HOH', 1, (0, 0, 0))}\n", "a.pdb: has no chain of amino acids with coordinates"),
         ("a.pdb", "ATOM      1  N   ALA A   1      here    0.000   0.000\n", "a.pdb, line 1: coordinates are numbers"),
-        ("a.pdb", f"{atom_line(1, 'N', 'ALA', 1, (float('nan'), 0, 0))}\n", "a.pdb, line 1: a coordinate is not finite"),
+        (
+            "a.pdb",
+            f"{atom_line(1, 'N', 'ALA', 1, (float('nan'), 0, 0))}\n",
+            "a.pdb, line 1: a coordinate is not finite",
+        ),
         ("a.txt", "", "a.txt: structures are read from .pdb, .ent, .cif, .mmcif files, plain or compressed"),
     ],
 )

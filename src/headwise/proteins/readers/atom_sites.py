@@ -11,6 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -56,8 +57,8 @@ class Residue:
 
 
 def build_chains(sites: Iterable[AtomSite], sequences: dict[str, Sequence[str]], path: Path) -> tuple[Structure, ...]:
-    """The protein chains of a file, in its order. `sequences` has the residue names of each chain's full sequence, where
-    the file has them: residues without coordinates are masked."""
+    """The protein chains of a file, in its order. `sequences` has the residue names of each chain's full sequence,
+    where the file has them: residues without coordinates are masked."""
     grouped: dict[str, dict[str, list[AtomSite]]] = {}
     for site in sites:
         grouped.setdefault(site.chain, {}).setdefault(site.number, []).append(site)
@@ -117,7 +118,7 @@ def find_places(residues: Sequence[Residue], sequence: Sequence[str]) -> list[in
 def find_bonds(residues: Sequence[Residue]) -> list[bool]:
     """Whether each residue is bonded to the one before; the first one is not."""
     bonded = [False]
-    for before, after in zip(residues, residues[1:], strict=False):
+    for before, after in pairwise(residues):
         ends = before.positions.get("C"), after.positions.get("N")
         bonded.append(None not in ends and math.dist(*ends) < 2)  # type: ignore[arg-type]
     return bonded
