@@ -25,8 +25,8 @@ class Track:
 
 
 def draw_secondary(name: str, sequence: str, tracks: Sequence[Track]) -> Drawing:
-    """The sequence in lines of 50 residues, with tracks under each: a cartoon of three states and the letters of the
-    states as they are."""
+    """Secondary structure under its sequence, in lines of 50 residues: tracks of a cartoon of three states and the
+    letters of the states as they are."""
     lines = -(-len(sequence) // LINE_RESIDUES)
     height = SEQUENCE + TRACK * len(tracks)
     width = 2 * MARGIN + LABEL + CELL * min(len(sequence), LINE_RESIDUES)

@@ -105,7 +105,7 @@ class Torsions:
 
 
 def measure_torsions(structure: Structure) -> Torsions:
-    """The torsions of a structure; those of missing atoms and across chain breaks are unknown and zero."""
+    """The backbone torsions of a structure; those of missing atoms and across chain breaks are unknown and zero."""
     atoms, mask = structure.atoms, structure.mask
     n, ca, c = atoms[:, N], atoms[:, CA], atoms[:, C]
     angles, known = atoms.new_zeros(len(structure), 3), mask.new_zeros(len(structure), 3)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -56,7 +56,9 @@ class Residue:
         return self.name in ONE_LETTER or all(atom in self.positions for atom in ("N", "CA", "C"))
 
 
-def build_chains(sites: Iterable[AtomSite], sequences: dict[str, Sequence[str]], path: Path) -> tuple[Structure, ...]:
+def build_chains(
+    sites: Iterable[AtomSite], sequences: Mapping[str, Sequence[str]], path: Path
+) -> tuple[Structure, ...]:
     """The protein chains of a file, in its order. `sequences` has the residue names of each chain's full sequence,
     where the file has them: residues without coordinates are masked."""
     grouped: dict[str, dict[str, list[AtomSite]]] = {}
