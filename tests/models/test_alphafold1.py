@@ -41,7 +41,7 @@ def test_a_block_is_that_of_the_paper():
 def test_blocks_begin_as_identities():
     model = headwise.build("alphafold1-tiny")
     x = torch.randn(1, 16, 9, 9)
-    assert all(torch.equal(block(x), x) for block in model.towers[0][1:])
+    assert all(torch.equal(block(x), x) for block in list(model.towers[0])[1:])
 
 
 def test_dilations_widen_what_a_pair_sees():
