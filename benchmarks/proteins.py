@@ -1,15 +1,21 @@
 """Read real structures and compare every chain with gemmi and biotite.
 
     HEADWISE_DATA=... python benchmarks/proteins.py
+    HEADWISE_DATA=... python benchmarks/proteins.py --tm-align TMalign    # Debian: tm-align
 
 Reads all files of `proteins/structures` under HEADWISE_DATA: sequences, residue numbers and coordinates of the 37 atom
 types must be equal to what gemmi and biotite read (alternate locations: the conformation with the largest occupancy).
-Then every chain is written as a PDB file and read again by all three. Prints a row a chain; exits with 1 if one differs.
+With `--tm-align`, TM-scores of pairs of chains on TM-align's own alignment must be TM-align's within 1e-3. Every chain
+is then written as a PDB file and read again. Prints a row a chain; exits with 1 if one differs.
 """
 
 from __future__ import annotations
 
+import argparse
+import itertools
 import os
+import re
+import subprocess
 import sys
 import tempfile
 from collections import defaultdict
@@ -21,10 +27,11 @@ import gemmi
 import numpy as np
 
 from headwise.data.files import open_file
+from headwise.proteins.metrics import compute_tm_score
 from headwise.proteins.readers.pdb import read_pdb
 from headwise.proteins.readers.pdb_writer import write_pdb
 from headwise.proteins.readers.structures import read_chains
-from headwise.proteins.residues import ATOMS
+from headwise.proteins.residues import ATOMS, CA
 from headwise.proteins.structure import Structure
 
 Atoms = dict[tuple[str, str], tuple[float, ...]]  # (residue number, atom) -> position
@@ -89,8 +96,43 @@ def compare(ours: Atoms, theirs: Atoms) -> tuple[int, float]:
     return len(expected ^ set(ours)), distance
 
 
+def compare_tm_scores(program: str, folder: Path) -> int:
+    """TM-align's score of pairs of chains, normalised by the second one, and ours on its alignment."""
+    chains = {path.name[:4]: read_chains(path)[0] for path in sorted(folder.iterdir())}
+    wrong = 0
+    for first, second in itertools.combinations(chains, 2):
+        a, b = (chains[name].select_known() for name in (first, second))
+        with tempfile.TemporaryDirectory() as name:
+            files = [write_pdb(Path(name) / f"{number}.pdb", chain) for number, chain in enumerate((a, b))]
+            output = subprocess.run([program, *files], capture_output=True, text=True, check=True).stdout
+        theirs = float(re.findall(r"TM-score= *([0-9.]+)", output)[1])
+        top, _, bottom = output.split("residue pairs")[1].splitlines()[1:4]
+        rows, columns = align_letters(top.strip(), bottom.strip())
+        ours = compute_tm_score(a.atoms[rows, CA], b.atoms[columns, CA], len(b))
+        wrong += abs(ours - theirs) > 1e-3
+        print(f"{first} {second} {len(rows):4} aligned  TM-align {theirs:.4f}  ours {ours:.4f}  {ours - theirs:+.4f}")
+    print(f"{wrong} pairs differ by more than 1e-3")
+    return wrong
+
+
+def align_letters(top: str, bottom: str) -> tuple[list[int], list[int]]:
+    """The residues of both sequences that stand above each other."""
+    rows, columns, place = [], [], [0, 0]
+    for above, below in zip(top, bottom, strict=True):
+        if "-" not in (above, below):
+            rows.append(place[0])
+            columns.append(place[1])
+        place = [place[0] + (above != "-"), place[1] + (below != "-")]
+    return rows, columns
+
+
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tm-align", default="", help="the program TMalign")
+    program = parser.parse_args().tm_align
     folder = Path(os.environ["HEADWISE_DATA"]) / "proteins" / "structures"
+    if program:
+        return 1 if compare_tm_scores(program, folder) else 0
     different = 0
     print(f"{'file':14} chain residues known breaks atoms  gemmi: atoms, Å     biotite: atoms, Å   written: Å")
     for path in sorted(folder.iterdir()):

@@ -29,6 +29,11 @@ class DilatedBottleneck(nn.Module):
             nn.Conv2d(inner, width, 1),
         )
 
+    def init_residual(self) -> None:
+        """Zero the last convolution, so that the block begins as the identity."""
+        for parameter in self.layers[-1].parameters():
+            nn.init.zeros_(parameter)
+
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, n, m) -> (B, C, n, m)."""
         return x + self.layers(x)

@@ -15,7 +15,9 @@ def fold(
     run: Path,
     alignment: Path,
     *,
-    out: Annotated[Path | None, Parameter(help="The PDB file to write; default: the alignment's name with .pdb.")] = None,
+    out: Annotated[
+        Path | None, Parameter(help="The PDB file to write; default: the alignment's name with .pdb.")
+    ] = None,
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = 0,

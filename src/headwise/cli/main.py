@@ -47,6 +47,10 @@ COMMANDS = {
         "detect": ("headwise.cli.detect:detect", "Detect objects in images: labels, scores and boxes."),
         "caption": ("headwise.cli.caption:caption", "Caption images."),
         "fold": ("headwise.cli.fold:fold", "Predict the structure of a protein from an alignment."),
+        "compare-structures": (
+            "headwise.cli.compare_structures:compare_structures",
+            "Compare a predicted protein structure with the true one: lDDT, TM-score, GDT-TS.",
+        ),
         "answer": ("headwise.cli.answer:answer", "Answer questions with a span of a text."),
         "fill-mask": ("headwise.cli.fill_mask:fill_mask", "Fill in masked words with a masked language model."),
         "detect-replaced": (

@@ -176,6 +176,13 @@ class TrainedModel:
         sentences = [split_words(self.tokenisers.source, text) for text in texts]
         return [list(zip(*pair, strict=True)) for pair in zip(sentences, predict_tags, strict=True)]
 
+    def predict_states(self, sequences: Sequence[str]) -> list[str]:
+        """The secondary structure of proteins, a letter for each residue."""
+        task = self.check_task("tag")
+        if task.config.scheme != "dssp":
+            raise UserError("this run tags words, not residues; name one whose task.scheme is 'dssp'")
+        return ["".join(tags) for tags in task.predict_tags(self.model, [" ".join(each) for each in sequences])]
+
     def classify(self, texts: Sequence[str]) -> list[dict[str, float]]:
         """The probability of each label for each text; they sum to 1 unless the task is multi-label."""
         return self.check_task("classify").predict_probabilities(self.model, texts)

@@ -23,7 +23,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from headwise.blocks.dilated_residual import DilatedTower
+from headwise.blocks.dilated_residual import DilatedBottleneck, DilatedTower
 from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.proteins.pair_features import count_channels
@@ -123,9 +123,7 @@ class AlphaFold1Config(ModelConfig):
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
         self.resolve_task(task)
-        model = DistanceNetwork(
-            count_channels(self.covariance), self.widths, self.depths, self.bins, self.torsion_bins
-        )
+        model = DistanceNetwork(count_channels(self.covariance), self.widths, self.depths, self.bins, self.torsion_bins)
         init_weights(model)
         return model
 
@@ -135,10 +133,11 @@ def init_weights(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+            assert module.bias is not None
             nn.init.zeros_(module.bias)
-    for name, module in model.named_modules():
-        if name.endswith("layers.8"):
-            nn.init.zeros_(module.weight)
+    for module in model.modules():  # after their convolutions
+        if isinstance(module, DilatedBottleneck):
+            module.init_residual()
 
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -20,7 +20,7 @@ _INDEX = {letter: RESIDUE_INDEX[residue] for letter, residue in LETTERS.items()}
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """Aligned sequences; the first row is the query, without gaps.
+    """A multiple sequence alignment; the first row is the query, without gaps.
 
     >>> alignment = Alignment.from_rows(["MKV", "M-V"], [[0, 0, 0], [0, 2, 0]])
     >>> len(alignment), alignment.length, alignment.query, alignment.get_row(1)

@@ -2,9 +2,9 @@
 co-vary where residues touch. Everything is known: torsions, coordinates, secondary structure, contacts.
 
 A *fold family* is a plan of secondary structure and the torsions of its loops, chosen among many for a compact chain
-without clashes. Its members are alignments on this backbone: sequences drawn by Gibbs sampling from a Potts model, whose
-fields prefer residues by secondary structure and burial and whose couplings, at contacts, are the same in all families,
-so that what is learnt on some folds holds on others. These chains are synthetic: nothing is claimed about real proteins.
+without clashes. Its members are alignments on this backbone: sequences drawn by Gibbs sampling from a Potts model. Its
+fields prefer residues by secondary structure and burial; its couplings, at contacts, are the same in all families, so
+that what is learnt on some folds holds on others. These chains are synthetic: nothing is claimed about real proteins.
 
 Letters: L residues, K candidates, R rows of the alignment, 20 residue types.
 """
@@ -193,8 +193,7 @@ def make_couplings() -> Tensor:
     couplings.fill_diagonal_(-0.8)  # else all places of a row would take the same residue
     cysteine = RESIDUES.index("C")
     couplings[cysteine, cysteine] = 1.5
-    couplings = couplings - couplings.mean(0, keepdim=True) - couplings.mean(1, keepdim=True) + couplings.mean()
-    return couplings
+    return couplings - couplings.mean(0, keepdim=True) - couplings.mean(1, keepdim=True) + couplings.mean()
 
 
 def add_gaps(sequences: Tensor, share: float, source: torch.Generator) -> Tensor:

@@ -42,7 +42,7 @@ class DistanceBins:
 
 
 def measure_bins(structure: Structure, bins: DistanceBins) -> tuple[Tensor, Tensor]:
-    """The bins of all pairs of residues, by Cβ, and which are known, both (L, L)."""
+    """The distogram of a structure: bins of all pairs of residues, by Cβ, and which are known, both (L, L)."""
     points, known = structure.beta
     return bins.assign(compute_distances(points)), known[:, None] & known
 

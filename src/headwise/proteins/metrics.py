@@ -156,8 +156,8 @@ def compare_structures(predicted: Structure, true: Structure) -> dict[str, float
     """All metrics of a prediction, on the residues and atoms that both structures know."""
     if predicted.sequence != true.sequence:
         raise UserError(
-            f"chain {predicted.chain} of {len(predicted)} residues and chain {true.chain} of {len(true)} have different "
-            "sequences; compare structures of one sequence"
+            f"chain {predicted.chain} of {len(predicted)} residues and chain {true.chain} of {len(true)} have "
+            "different sequences; compare structures of one sequence"
         )
     common = predicted.mask & true.mask  # (L, 37)
     alpha = common[:, CA]

@@ -38,14 +38,13 @@ class TorsionDistribution:
 
     @classmethod
     def fit(cls, probabilities: Tensor) -> TorsionDistribution:
-        """Fit to histograms of φ and ψ, (L, n, n), by the mean direction of each; κ is Banerjee's approximation."""
+        """Fit to histograms of φ and ψ, (L, n, n), by the mean direction of each and its length."""
         count = probabilities.shape[-1]
         centres = -math.pi + 2 * math.pi * (torch.arange(count, dtype=probabilities.dtype) + 0.5) / count
         marginals = torch.stack([probabilities.sum(-1), probabilities.sum(-2)], dim=1)  # (L, 2, n)
         x, y = (marginals * centres.cos()).sum(-1), (marginals * centres.sin()).sum(-1)
         length = (x.square() + y.square()).sqrt().clamp(max=1 - 1e-6)
-        kappa = length * (2 - length.square()) / (1 - length.square())
-        return cls(torch.atan2(y, x), kappa.clamp(max=MAX_KAPPA))
+        return cls(torch.atan2(y, x), estimate_kappa(length).clamp(max=MAX_KAPPA))
 
     def compute_energy(self, angles: Tensor) -> Tensor:
         """-log of the density at φ and ψ, (L, 2), without its constant."""
@@ -55,6 +54,14 @@ class TorsionDistribution:
         """φ and ψ, (L, 2), drawn from the normal distribution that is nearest."""
         spread = (1 / self.kappa.clamp(min=0.1)).sqrt()
         return self.mean + spread * torch.randn(self.mean.shape, generator=source, dtype=self.mean.dtype)
+
+
+def estimate_kappa(length: Tensor) -> Tensor:
+    """The concentration of a von Mises distribution whose mean vector has this length (Best and Fisher 1981)."""
+    spread = 2 * length + length**3 + 5 * length**5 / 6
+    middle = -0.4 + 1.39 * length + 0.43 / (1 - length)
+    sharp = 1 / (length**3 - 4 * length.square() + 3 * length).clamp(min=1e-9)
+    return torch.where(length < 0.53, spread, torch.where(length < 0.85, middle, sharp))
 
 
 def build_spline_matrix(count: int, step: float) -> Tensor:

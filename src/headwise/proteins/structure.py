@@ -56,6 +56,12 @@ class Structure:
             residue_numbers=self.residue_numbers[selection],
         )
 
+    def select_known(self, name: str = "CA") -> Structure:
+        """The residues of which this atom is known."""
+        rows = self.mask[:, ATOMS.index(name)].nonzero().flatten().tolist()
+        sequence, numbers = ([side[row] for row in rows] for side in (self.sequence, self.residue_numbers))
+        return Structure("".join(sequence), self.atoms[rows], self.mask[rows], tuple(numbers), self.chain)
+
     def get_atoms(self, name: str) -> tuple[Tensor, Tensor]:
         """The coordinates of one atom in every residue, (L, 3), and where it is known, (L,)."""
         index = ATOMS.index(name)

@@ -47,12 +47,7 @@ def search_superpositions(points: Tensor, target: Tensor, distance: float) -> It
     came closer than `distance`."""
     length = len(points)
     points, target = points - points.mean(0), target - target.mean(0)  # small numbers: less rounding
-    size = length
-    sizes = []
-    while size >= MIN_FRAGMENT:
-        sizes.append(size)
-        size //= 2
-    for size in sizes or [length]:
+    for size in list_fragments(length):
         starts = torch.arange(length - size + 1)
         places = torch.arange(length)
         chosen = ((places >= starts[:, None]) & (places < starts[:, None] + size)).to(points.dtype)  # (B, N)
@@ -67,6 +62,16 @@ def search_superpositions(points: Tensor, target: Tensor, distance: float) -> It
             chosen, gaps = close[changed], _measure(points, target, close[changed])
             yield gaps
             cutoff = distance + 1
+
+
+def list_fragments(length: int) -> list[int]:
+    """Lengths of the fragments that are superimposed first: all, halves, quarters ... and 4 residues.
+
+    >>> list_fragments(22), list_fragments(3)
+    ([22, 11, 5, 4], [3])
+    """
+    sizes = [length >> halvings for halvings in range(length.bit_length())]
+    return [*(size for size in sizes if size > MIN_FRAGMENT), min(length, MIN_FRAGMENT)]
 
 
 def _measure(points: Tensor, target: Tensor, weights: Tensor) -> Tensor:

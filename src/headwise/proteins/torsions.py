@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headwise.proteins.residues import ATOMS, CA, CB, O, C, N
+from headwise.proteins.residues import ATOMS, CA, CB, C, N, O
 from headwise.proteins.structure import Structure
 
 N_CA, CA_C, C_N, C_O = 1.458, 1.525, 1.329, 1.231  # bond lengths, Å
@@ -105,7 +105,7 @@ class Torsions:
 
 
 def measure_torsions(structure: Structure) -> Torsions:
-    """The torsions of a structure; those of missing atoms and across chain breaks are unknown and zero."""
+    """The backbone torsions of a structure; those of missing atoms and across chain breaks are unknown and zero."""
     atoms, mask = structure.atoms, structure.mask
     n, ca, c = atoms[:, N], atoms[:, CA], atoms[:, C]
     angles, known = atoms.new_zeros(len(structure), 3), mask.new_zeros(len(structure), 3)

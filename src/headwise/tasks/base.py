@@ -146,7 +146,9 @@ class TaskConfig(Config):
 
 Settings = TypeVar("Settings", bound=TaskConfig)
 Model = TypeVar("Model", bound=nn.Module)  # what `build` returns
-ExampleSet = TypeVar("ExampleSet", bound=Examples | Images | Chains)  # training and validation data, tokenised or decoded
+ExampleSet = TypeVar(
+    "ExampleSet", bound=Examples | Images | Chains
+)  # training and validation data, tokenised or decoded
 PairSet = TypeVar("PairSet", Sequence[Pair], Images, Chains)  # test data as in the files
 
 
@@ -273,7 +275,9 @@ class TextTask(Task[Settings, Model, Examples, Sequence[Pair]]):
 
 def take_first(pairs: PairSet, count: int) -> PairSet:
     """The first `count` pairs, images or chains."""
-    return pairs.take(range(min(count, len(pairs)))) if isinstance(pairs, Images | Chains) else list(islice(pairs, count))
+    return (
+        pairs.take(range(min(count, len(pairs)))) if isinstance(pairs, Images | Chains) else list(islice(pairs, count))
+    )
 
 
 def token_nll(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:

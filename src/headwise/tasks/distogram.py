@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -29,10 +28,9 @@ from headwise.proteins.metrics import compare_structures, compute_contact_precis
 from headwise.proteins.pair_features import build_pair_features
 from headwise.proteins.potential import DistancePotential, MinimiseSettings, TorsionDistribution, minimise
 from headwise.proteins.residues import RESIDUE_TYPES
-from headwise.proteins.secondary import STATES, reduce_states
 from headwise.proteins.structure import Structure
 from headwise.proteins.torsions import to_structure
-from headwise.tasks.base import Evaluation, Task, TaskConfig
+from headwise.tasks.base import Evaluation, Sample, Task, TaskConfig, take_first
 from headwise.tasks.distogram_loss import (
     ChainPrediction,
     CropBatch,
@@ -122,13 +120,19 @@ class Distogram(Task["DistogramConfig", DistanceNetwork, Chains, Chains]):
         for column, share in enumerate(SHARES, 2):
             name = "contacts L" if share == 1 else f"contacts L/{share}"
             scores.append(_average(name, 100 * rows[:, column], "%"))
-        outputs = ["".join(STATES[state] for state in each.secondary.argmax(-1).tolist()) for each in predictions]
-        true = [chain.secondary for chain in pairs]
-        three = [[*reduce_states(states)] for states in outputs]
-        scores.append(accuracy_by_text(three, [[*states] for states in true], name="Q3"))
+        outputs, true = [each.describe_states() for each in predictions], [chain.secondary for chain in pairs]
+        scores.append(accuracy_by_text([[*states] for states in outputs], [[*states] for states in true], name="Q3"))
         scores += self.score_structures(predictions, pairs, model.reference.cpu())
         sources = [chain.structure.sequence for chain in pairs]
-        return Evaluation(sources, list(map("".join, three)), [[states] for states in true], scores)
+        return Evaluation(sources, outputs, [[states] for states in true], scores)
+
+    def draw_samples(self, model: DistanceNetwork, pairs: Chains, count: int) -> list[Sample]:
+        """Predicted and true secondary structure; nothing is folded, which takes long."""
+        chains = take_first(pairs, count)
+        outputs = [self.predict(model, chain.alignment).describe_states() for chain in chains]
+        return [
+            Sample(chain.structure.sequence, text, chain.secondary) for chain, text in zip(chains, outputs, strict=True)
+        ]
 
     def score_structures(
         self, predictions: Sequence[ChainPrediction], chains: Chains, reference: Tensor
@@ -157,8 +161,11 @@ class Distogram(Task["DistogramConfig", DistanceNetwork, Chains, Chains]):
     def fold_prediction(self, prediction: ChainPrediction, sequence: str, reference: Tensor) -> Structure:
         """The structure of the lowest potential."""
         potential = DistancePotential(prediction.distances, self.bins, reference)
-        settings = MinimiseSettings(restarts=self.config.restarts, noisy_restarts=self.config.restarts)
-        return to_structure(sequence, minimise(potential, TorsionDistribution.fit(prediction.torsions), settings).points)
+        restarts, steps = self.config.restarts, self.config.minimise_steps
+        settings = MinimiseSettings(restarts=restarts, noisy_restarts=restarts, steps=steps)
+        return to_structure(
+            sequence, minimise(potential, TorsionDistribution.fit(prediction.torsions), settings).points
+        )
 
     def fold(self, model: DistanceNetwork, alignment: Alignment) -> tuple[Structure, Tensor]:
         """The structure of the query, and for each residue the share, 0 to 100, of its pairs' probability that is
@@ -192,6 +199,7 @@ class DistogramConfig(TaskConfig):
     auxiliary: float = Field(0.1, ge=0)  # weight of torsions, secondary structure and neighbours in the loss
     stride: int = Field(0, ge=0)  # between tiles at inference; 0: half a crop
     restarts: int = Field(3, ge=1)  # from the torsions, and as many from the best structure with noise
+    minimise_steps: int = Field(200, ge=1)  # of L-BFGS from each start
     fold: int = Field(0, ge=0)  # test chains to fold in an evaluation
     # of the model; set by it
     crop: int = Field(64, ge=4)

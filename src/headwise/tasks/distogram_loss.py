@@ -21,7 +21,7 @@ from headwise.proteins.chains import GeneratedChain
 from headwise.proteins.distograms import DistanceBins, measure_bins, symmetrise
 from headwise.proteins.metrics import compute_distances
 from headwise.proteins.pair_features import build_pair_features
-from headwise.proteins.secondary import COIL, STATES
+from headwise.proteins.secondary import COIL, STATES, reduce_states
 
 IGNORED = -100  # a target that is not known
 NEIGHBOUR_RADIUS, NEIGHBOURS_A_BIN = 10.0, 3  # Å between Cβ; neighbours in each bin of the accessibility
@@ -164,6 +164,10 @@ class ChainPrediction:
     torsions: Tensor  # (L, n, n) of φ and ψ
     secondary: Tensor  # (L, 8)
     neighbours: Tensor  # (L, 10)
+
+    def describe_states(self) -> str:
+        """The most probable of the three states of each residue."""
+        return reduce_states("".join(STATES[state] for state in self.secondary.argmax(-1).tolist()))
 
 
 def predict_tiles(model: DistanceNetwork, features: Tensor, crop: int, stride: int) -> ChainPrediction:

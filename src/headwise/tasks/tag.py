@@ -101,10 +101,10 @@ class Tag(TextTask["TagConfig", Tagger]):
     ) -> list[Score]:
         predicted, true = [tags.split() for tags in outputs], [tags.split() for (tags,) in references]
         if self.config.scheme == "dssp":
-            three = [[[*map(reduce_states, tags)] for tags in side] for side in (predicted, true)]
+            three, true_three = ([[*map(reduce_states, tags)] for tags in side] for side in (predicted, true))
             return [
                 accuracy_by_text(predicted, true, resamples, name="Q8"),
-                accuracy_by_text(*three, resamples, name="Q3"),
+                accuracy_by_text(three, true_three, resamples, name="Q3"),
             ]
         return [accuracy_by_text(predicted, true, resamples), macro_f1(predicted, true, resamples)]
 

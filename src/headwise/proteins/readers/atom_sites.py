@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -55,9 +56,11 @@ class Residue:
         return self.name in ONE_LETTER or all(atom in self.positions for atom in ("N", "CA", "C"))
 
 
-def build_chains(sites: Iterable[AtomSite], sequences: dict[str, Sequence[str]], path: Path) -> tuple[Structure, ...]:
-    """The protein chains of a file, in its order. `sequences` has the residue names of each chain's full sequence, where
-    the file has them: residues without coordinates are masked."""
+def build_chains(
+    sites: Iterable[AtomSite], sequences: Mapping[str, Sequence[str]], path: Path
+) -> tuple[Structure, ...]:
+    """The protein chains of a file, in its order. `sequences` has the residue names of each chain's full sequence,
+    where the file has them: residues without coordinates are masked."""
     grouped: dict[str, dict[str, list[AtomSite]]] = {}
     for site in sites:
         grouped.setdefault(site.chain, {}).setdefault(site.number, []).append(site)
@@ -117,7 +120,7 @@ def find_places(residues: Sequence[Residue], sequence: Sequence[str]) -> list[in
 def find_bonds(residues: Sequence[Residue]) -> list[bool]:
     """Whether each residue is bonded to the one before; the first one is not."""
     bonded = [False]
-    for before, after in zip(residues, residues[1:], strict=False):
+    for before, after in pairwise(residues):
         ends = before.positions.get("C"), after.positions.get("N")
         bonded.append(None not in ends and math.dist(*ends) < 2)  # type: ignore[arg-type]
     return bonded

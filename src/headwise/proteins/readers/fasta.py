@@ -10,6 +10,8 @@ from headwise.data.files import read_lines
 from headwise.errors import UserError
 from headwise.proteins.residues import LETTERS
 
+SUFFIXES = (".fasta", ".fa", ".faa")
+
 
 @dataclass(frozen=True)
 class FastaEntry:

@@ -127,7 +127,9 @@ def _read_loop(tokens: _Tokens, path: Path, line: int) -> tuple[list[str], list[
             values.append(token.text)
     width = len(columns)
     if not width or len(values) % width:
-        raise UserError(f"{path}, line {line}: {len(values)} values do not fill rows of {width}; the file is incomplete")
+        raise UserError(
+            f"{path}, line {line}: {len(values)} values do not fill rows of {width}; the file is incomplete"
+        )
     return columns, [values[start : start + width] for start in range(0, len(values), width)]
 
 

@@ -37,7 +37,9 @@ def format_pdb(structure: Structure, b_factors: Tensor = _NO_VALUES) -> str:
             place = "".join(f"{value:8.3f}" for value in position)
             if len(place) > 24:
                 raise UserError("a PDB file holds coordinates from -999 to 9999 Å; move the structure to the origin")
-            lines.append(f"ATOM  {serial:5d}  {name:<3} {residue}   {place}  1.00{values[index]:6.2f}          {name[0]:>2}")
+            lines.append(
+                f"ATOM  {serial:5d}  {name:<3} {residue}   {place}  1.00{values[index]:6.2f}          {name[0]:>2}"
+            )
             serial, last = serial + 1, residue
     lines += [f"TER   {serial:5d}      {last}", "END"]
     return "\n".join(f"{line:<80}" for line in lines) + "\n"

@@ -21,6 +21,17 @@ def read_chains(path: Path) -> tuple[Structure, ...]:
     return reader(path)
 
 
+def read_unbroken_chain(path: Path, chain: str = "") -> Structure:
+    """One chain of which every residue is known and bonded to the next, as torsions need it; others are refused."""
+    structure = read_chain(path, chain)
+    if breaks := structure.find_breaks():
+        number = structure.residue_numbers[breaks[0]] or f"at place {breaks[0] + 1}"
+        raise UserError(
+            f"{path}: chain {structure.chain} is broken after residue {number}; choose another chain, or cut it there"
+        )
+    return structure
+
+
 def read_chain(path: Path, chain: str = "") -> Structure:
     """One protein chain of a structure file: that of this name, or the first one."""
     chains = read_chains(path)
