@@ -67,6 +67,7 @@ def write_texts(folder: Path) -> None:
 
 MORE = {"answer": {"columns": ["question", "text", "answer"]}, "masked": {"format": "lines"}}
 MORE["language-model"] = MORE["masked"]
+CHAINS = {"distogram": {"families": 8, "members": 1, "min_length": 20, "max_length": 24, "rows": 4}}
 OUTPUTS: dict[str, Callable[[Any], Any]] = {
     "classify-images": classify_images.collect_labels,
     "detect": detect.collect_classes,
@@ -93,7 +94,8 @@ def corpus_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Experi
                 known[task] = make_images(task)
             else:
                 file, cache = str(folder / f"{task}.tsv"), str(folder / "cache")
-                data = experiment.data.replace(train=file, valid=file, cache=cache)
+                files = {} if task in CHAINS else {"train": file, "valid": file}
+                data = experiment.data.replace(**files, cache=cache)
                 prepared = TASKS[task].task_class.prepare(data, experiment.tokeniser)
                 known[task] = prepared.tokenisers, prepared.train
         return known[task]
@@ -125,7 +127,7 @@ Lesson = tuple[Task, Any, list[Any]]  # a task, its model and two batches
 def prepare_loss(
     name: str, task: str, corpus_of: Callable[[str, Experiment], Corpus], label_smoothing: float = 0.1
 ) -> Lesson:
-    reads = {"name": "scenes"} if task in OUTPUTS else {"train": "x", **MORE.get(task, {})}
+    reads = {"name": "scenes"} if task in OUTPUTS else CHAINS.get(task) or {"train": "x", **MORE.get(task, {})}
     train = {"steps": 1, "batch_size": 8, "label_smoothing": label_smoothing}
     tables = {"task": task, "data": reads, "model": f"{name}-tiny", "train": train}
     experiment = parse_experiment(tables if task in OUTPUTS else {**tables, "tokeniser": "words"})
