@@ -15,6 +15,7 @@ Letters: B proteins, S rows of the alignment, L residues, C width of the alignme
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -120,6 +121,11 @@ class AlphaFold2Config(ModelConfig):
         return model
 
 
+def disable_autocast(x: Tensor) -> AbstractContextManager[None]:
+    """Leave mixed precision on the device of a tensor; the meta device, where costs are counted, has none."""
+    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
+
+
 class AlphaFold2(HtmlTree, nn.Module):
     """AlphaFold 2: features -> structure and confidences (Algorithm 2).
 
@@ -159,13 +165,13 @@ class AlphaFold2(HtmlTree, nn.Module):
             with torch.set_grad_enabled(torch.is_grad_enabled() and last):
                 m, z, rows = self.run_trunk(features, recycled, ctx.at(cycle))
                 m, z = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (m, z))
-                with torch.autocast(z.device.type, enabled=False):  # geometry needs more than 8 bits
+                with disable_autocast(z):  # geometry needs more than 8 bits
                     s = self.to_single(m[:, 0])
                     chain = self.structure(s, z, features.residues, features.keep)
             if not last:
                 beta = get_beta(to_atom37(chain.atoms, features.residues)[0], features.residues)
                 recycled = Recycled(m[:, 0], z, beta)
-        with torch.autocast(z.device.type, enabled=False):
+        with disable_autocast(z):
             return self.heads(m[:, :rows], z, s, chain)
 
     def run_trunk(self, features: Features, recycled: Recycled | None, ctx: Context) -> tuple[Tensor, Tensor, int]:
