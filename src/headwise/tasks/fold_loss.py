@@ -67,8 +67,8 @@ class Truth:
         atoms, masks = ([getattr(structure, name) for structure in structures] for name in ("atoms", "mask"))
         return cls(padded, pad_stack(atoms), pad_stack(masks))
 
-    def to(self, *arguments: torch.device | str, non_blocking: bool = False) -> Truth:
-        moved = (x.to(*arguments, non_blocking=non_blocking) for x in (self.residues, self.atoms, self.mask))
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Truth:
+        moved = (x.to(device, non_blocking=non_blocking) for x in (self.residues, self.atoms, self.mask))
         return Truth(*moved)
 
 
