@@ -34,3 +34,9 @@ def test_a_folder_of_transformers_has_plain_stacks(key: str, kind: str, task: st
     config: Any = MODELS.parse({"kind": kind, **(stack if kind == "bert-tiny" else {"encoder": stack})})
     with pytest.raises(UserError, match=rf"^{key}: config\.json of \w+ cannot express this"):
         write_folder(config.build(20, task=task), config, task, None, tmp_path / "out")
+
+
+def test_initial_weights_are_no_reason_against_an_export(tmp_path: Path) -> None:
+    config: Any = MODELS.parse({"kind": "bert-tiny", "init": "truncated_normal"})
+    write_folder(config.build(20, task="masked"), config, "masked", None, tmp_path / "out")
+    assert (tmp_path / "out" / "model.safetensors").is_file()

@@ -58,6 +58,7 @@ from headwise.vision.pixels import Pixels
 IGNORED_SETTINGS = {
     "kind", "dropout", "attention_dropout", "hidden_dropout", "drop_path", "embeddings", "output_bias", "suppress_ids",
     "pool", "next_sentence_head", "class_heads", "frozen", "backbone_lr_scale", "tie", "upsample", "pair_types",
+    "init",
 }  # fmt: skip
 STACK_SETTINGS = {"depth", "layers", "shared", "groups", "encoder", "decoder", *StackConfig.VARIANTS}
 SIDES = ("encoder", "decoder")
