@@ -65,7 +65,7 @@ class ImportedModel:
 def read_folder(folder: Path | str) -> ImportedModel:
     """Read the config, the checkpoint and the tokenisers of a folder."""
     folder, where = Path(folder), str(Path(folder) / "config.json")
-    data = read_json(folder / "config.json")
+    data: Mapping[str, Any] = read_json(folder / "config.json")
     architecture, weights = find_architecture(data, where), open_state_dict(folder)
     if issubclass(architecture.hf_config, ImageConfig):
         return build_image_model(architecture, data, weights, folder)
