@@ -35,7 +35,7 @@ def test_a_word_has_a_map_over_the_image():
     model = headwise.build("show-attend-tell-tiny", outputs=13).eval()
     with record() as maps:
         model(IMAGES[:1], WORDS[:1])
-    (weights,) = maps.weights.values()
+    ((weights,),) = maps.weights.values()
     assert weights.shape[-2] == 5 and torch.allclose(torch.as_tensor(weights).sum(-1), torch.tensor(1.0))
 
 

@@ -44,7 +44,6 @@ from headwise.models.recurrent import init_embeddings
 class CaptionLstmFields(ImageFields):
     """Settings of both: the convolutional network, and the LSTM."""
 
-    tasks = ("caption",)
     backbone: CnnConfig = CnnConfig(stride=2)
     width: int = Field(512, ge=1)  # of the LSTM
     embedding_width: int = Field(0, ge=0)  # of the words; 0: the width
@@ -76,6 +75,7 @@ class ShowAttendTellConfig(CaptionLstmFields, ModelConfig):
     """`doubly_stochastic` is the weight of the regulariser by which all parts of an image get about the same attention
     over a caption (lambda of eq. 14); 0: none."""
 
+    tasks = ("caption",)
     kind: Literal["show-attend-tell"] = "show-attend-tell"
     score: AnyScore = AdditiveConfig()
     score_mods: tuple[AnyScoreMod, ...] = ()  # "hard": hard attention
@@ -100,6 +100,7 @@ class ShowAttendTellConfig(CaptionLstmFields, ModelConfig):
 class ShowAndTellConfig(CaptionLstmFields, ModelConfig):
     """No attention: all that the LSTM knows of the image is in its first state."""
 
+    tasks = ("caption",)
     kind: Literal["show-and-tell"] = "show-and-tell"
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> EncoderDecoder:
