@@ -14,6 +14,7 @@ from headwise.vision.pixels import Pixels
 LETTERS = Characters("abcdefgh ")
 LABELLED = ("classify", "tag", "classify-images", "detect")
 IMAGES = ("classify-images", "detect", "caption")
+DATA = {**{task: {"name": "digits"} for task in IMAGES}, "distogram": {}, "fold": {}}  # chains are generated
 TASKS = {name: entry.configure("tiny").tasks for name, entry in CATALOG.items()}
 PAIRS = [  # each model at what it was made for, and some of them at all that they can
     *((name, tasks[0]) for name, tasks in TASKS.items()),
@@ -26,7 +27,7 @@ def save_run(path, name: str, task: str) -> None:
     """A run of random weights, or of a few counts."""
     torch.manual_seed(0)
     source = Pixels(32, 32, 3, (0.5,) * 3, (0.2,) * 3) if task in IMAGES else LETTERS
-    data = {"name": "digits"} if task in IMAGES else {"train": "none.tsv"}
+    data = DATA.get(task, {"train": "none.tsv"})
     tokenisers = Tokenisers(source, Labels(["x", "y"]) if task in LABELLED else LETTERS)
     experiment = Experiment.model_validate({"task": task, "model": f"{name}-tiny", "data": data, "train": {"steps": 1}})
     model = experiment.create_task(tokenisers).build(experiment.model).eval()

@@ -27,6 +27,7 @@ LETTERS = Characters("abcdefghijkl")
 NAMES = ["bad", "good"]
 TARGETS = {"tag": Words(NAMES), "classify": Labels(NAMES), "classify-images": Labels(NAMES), "detect": Labels(NAMES)}
 IMAGES = ("classify-images", "detect", "caption")
+DATA = {**{task: {"name": "digits"} for task in IMAGES}, "distogram": {}, "fold": {}}  # chains are generated
 TRAINED = [(name, task) for name, entry in sorted(CATALOG.items()) for task in entry.config.tasks if task != "encode"]
 EXPRESSIBLE = {  # tiny models that transformers loads
     "albert masked", "albert tag", "bart transduce", "bert answer", "bert classify", "deit classify-images",
@@ -45,7 +46,7 @@ def build_random_run(name: str, task: str) -> TrainedModel:
     elif task == "answer":
         tokenisers = tokenisers.accept_pairs()
     model = {**entry.sizes["tiny"], "kind": entry.config.model_fields["kind"].default}
-    data = {"name": "digits"} if task in IMAGES else {"train": "texts.txt"}
+    data = DATA.get(task, {"train": "texts.txt"})
     experiment = parse_experiment({"task": task, "model": model, "data": data, "train": {"steps": 1}}, "here")
     return TrainedModel(experiment.create_task(tokenisers).build(experiment.model).eval(), tokenisers, experiment)
 

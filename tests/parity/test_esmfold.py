@@ -141,7 +141,7 @@ def copy_attention(ours: InvariantPointAttention, theirs: EsmFoldInvariantPointA
         getattr(ours.project, name).data = rows
     copy_points(ours.project_points, theirs.linear_q_points, theirs.linear_kv_points)
     ours.pair_bias.load_state_dict(theirs.linear_b.state_dict())
-    ours.gamma.data = theirs.head_weights.data
+    ours.head_weights.data = theirs.head_weights.data
     columns = theirs.linear_out.weight.split((heads * width, 3 * heads * points, heads * points, heads * PAIR), dim=1)
     coordinates = columns[1].unflatten(1, (3, heads * points)).transpose(1, 2).flatten(1)  # x of all, ... -> x, y, z
     ours.out.weight.data = torch.cat((columns[0], coordinates, *columns[2:]), dim=1)

@@ -34,7 +34,7 @@ class PointAttentionSizes:
 class InvariantPointAttention(nn.Module):
     """Invariant point attention (IPA, Algorithm 22). The scores of a head are
 
-        sqrt(1/3) (q_i k_j / sqrt(D) + b_ij - softplus(gamma)/2 sqrt(2 / (9 Q)) sum_p |T_i q_ip - T_j k_jp|^2)
+        sqrt(1/3) (q_i k_j / sqrt(D) + b_ij - softplus(head_weights)/2 sqrt(2 / (9 Q)) sum_p |T_i q_ip - T_j k_jp|^2)
 
     and the output is a linear map of four sums under these weights: values, value points in the coordinates of residue
     i, their distances from its origin, and pairs. DISCREPANCY: as in the released code, projections have biases.
@@ -46,7 +46,7 @@ class InvariantPointAttention(nn.Module):
         self.project = nn.Linear(width, 3 * heads * sizes.head_width)  # queries, keys, values
         self.project_points = nn.Linear(width, 3 * heads * (2 * sizes.query_points + points))  # in the same order
         self.pair_bias = nn.Linear(pair_width, heads)
-        self.gamma = nn.Parameter(torch.full((heads,), math.log(math.e - 1)))  # softplus gives 1
+        self.head_weights = nn.Parameter(torch.full((heads,), math.log(math.e - 1)))  # softplus gives 1
         self.out = nn.Linear(heads * (sizes.head_width + 4 * points + pair_width), width)
 
     def forward(self, s: Tensor, z: Tensor, frames: Frames, keep: Tensor | None) -> Tensor:
@@ -72,4 +72,4 @@ class InvariantPointAttention(nn.Module):
     def weigh_distances(self, q_points: Tensor, k_points: Tensor) -> Tensor:
         """The term of the points in the scores: 2 x (B, L, H, Q, 3) -> (B, L, L, H)."""
         squares = (q_points.unsqueeze(2) - k_points.unsqueeze(1)).square().sum((-1, -2))  # (B, L, L, H)
-        return 0.5 * math.sqrt(2 / (9 * self.sizes.query_points)) * F.softplus(self.gamma) * squares
+        return 0.5 * math.sqrt(2 / (9 * self.sizes.query_points)) * F.softplus(self.head_weights) * squares

@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
+from importlib.machinery import PathFinder
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from inspect import cleandoc
@@ -85,7 +86,7 @@ def get_package(name: str) -> str:
 def list_installed() -> list[str]:
     """The standard library and all installed packages; single modules and Headwise itself are left out."""
     skipped = {*SKIPPED, __name__.partition(".")[0]}
-    specs = {name: find_spec(name) for name in sorted(packages_distributions()) if name.isidentifier()}
+    specs = {name: PathFinder.find_spec(name) for name in sorted(packages_distributions()) if name.isidentifier()}
     packages = (name for name, spec in specs.items() if spec and spec.submodule_search_locations)
     return [STANDARD_LIBRARY, *(name for name in packages if name not in skipped)]
 

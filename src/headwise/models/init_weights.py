@@ -164,7 +164,7 @@ def init_residual(model: nn.Module) -> None:
                 nn.init.zeros_(last.norm.weight)
 
 
-def init_gpt2(model: nn.Module, depth: int, init: InitConfig) -> None:
+def init_gpt2(model: nn.Module, depth: int, init: InitConfig = NORMAL) -> None:
     """`init_normal`, with the last projection of each residual branch scaled by 1/sqrt(2 * depth), the number of
     branches (Radford et al. 2019)."""
     init_normal(model, init)

@@ -21,7 +21,7 @@ def count_busy_cores(seconds: float = 0.2) -> int:
     except (OSError, ValueError):
         return 0
     expected = seconds * os.sysconf("SC_CLK_TCK")
-    return sum(after[core] - before[core] < expected / 2 for core in before)
+    return sum(after[core] - before[core] < expected / 2 for core in before.keys() & after.keys())
 
 
 def _read_idle_ticks() -> dict[int, int]:
