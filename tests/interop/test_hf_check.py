@@ -71,7 +71,7 @@ def test_a_changed_weight_is_found_with_the_first_differing_token(tmp_path: Path
 
 SEARCH: dict[str, Any] = {
     "num_beams": 3, "no_repeat_ngram_size": 2, "repetition_penalty": 1.3, "suppress_tokens": [9, 11], "min_length": 16,
-    "max_length": 20,
+    "max_length": 20, "return_dict_in_generate": True, "output_scores": True,
 }  # fmt: skip
 
 

@@ -102,6 +102,7 @@ def test_partial_rotation_is_that_of_gpt_neox(fraction: float) -> None:
         ),
         ({"scaling": {"kind": "llama3", "low_factor": 2.0, "high_factor": 2.0}}, "high_factor"),
         ({"fraction": 0.01}, "even head_width"),
+        ({"fraction": 0.25, "scaling": {"kind": "yarn", "factor": 2.0, "max_length": 8}}, "even number"),
     ],
 )
 def test_scalings_that_do_not_fit_are_one_sentence(settings: dict[str, Any], complaint: str) -> None:

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -74,6 +75,34 @@ def test_copies_of_an_image_are_never_in_two_parts(pictures):
     corpus = load(pictures, test_fraction=0.1)
     parts = [set(shades(part)) for part in (corpus.train, corpus.valid, corpus.test)]
     assert sum(map(len, parts)) == len(set.union(*parts)) == 20
+
+
+def test_every_part_has_the_same_share_of_each_class(tmp_path):
+    classes = ("cat",) * 60 + ("dog",) * 30 + ("eel",) * 10
+    for shade, name in enumerate(classes):
+        draw(tmp_path / "pictures" / name / f"{shade}.png", grey=shade)
+    stratified = load(tmp_path, test_fraction=0.1)
+    assert [Counter(part.targets) for part in (stratified.train, stratified.valid, stratified.test)] == [
+        {"cat": 42, "dog": 21, "eel": 7}, {"cat": 12, "dog": 6, "eel": 2}, {"cat": 6, "dog": 3, "eel": 1},
+    ]  # fmt: skip
+    plain = load(tmp_path, test_fraction=0.1, stratify=False)
+    assert Counter(plain.valid.targets) != Counter(stratified.valid.targets)
+    assert sum(len(part) for part in (plain.train, plain.valid, plain.test)) == 100
+
+
+def test_copies_with_several_classes_are_in_one_part(pictures):
+    for number in range(0, 20, 2):
+        shutil.copy(pictures / "pictures" / "cat" / f"{number:02}.png", pictures / "pictures" / "dog" / f"{number}.png")
+    corpus = load(pictures, test_fraction=0.1)
+    parts = [set(shades(part)) for part in (corpus.train, corpus.valid, corpus.test)]
+    assert sum(map(len, parts)) == len(set.union(*parts)) == 20
+
+
+def test_a_class_of_few_images_is_in_the_training_part(pictures):
+    for number in range(2):
+        draw(pictures / "pictures" / "eel" / f"{number}.png", grey=100 + number)
+    corpus = load(pictures, test_fraction=0.2)
+    assert "eel" in corpus.train.targets
 
 
 def test_parts_may_be_folders(pictures):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -26,6 +27,11 @@ FILES = ("pixels.bin", "numbers.bin", "prints.bin")
 MAX_REPORTED = 5  # damaged images that a warning names
 
 
+# Of the images in the array, so that a part of a split is a slice of it. "stratified": by fingerprint within each
+# class, and every slice has about the same share of each class.
+Order = Literal["index", "fingerprint", "stratified"]
+
+
 @dataclass(frozen=True)
 class DecodeSettings:
     """How images are decoded."""
@@ -33,7 +39,7 @@ class DecodeSettings:
     size: ImageSize = ()
     channels: int = 0  # 0: one if all are greyscale, else three
     skip_damaged: bool = False  # instead of raising an error
-    sort: bool = False  # by fingerprint, so that a range of fingerprints is a slice of the array
+    order: Order = "index"
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,8 @@ def write_images(folder: Path, index: ImageIndex, settings: DecodeSettings) -> N
     """Read the headers of all images, then decode them into one file."""
     damaged = list[str]()
     headers = dict(_skip_damaged(enumerate(index.source.read_headers()), settings.skip_damaged, damaged))
-    order = sorted(headers, key=lambda number: headers[number].fingerprint) if settings.sort else list(headers)
+    prints = {number: header.fingerprint for number, header in headers.items()}
+    order = order_images(prints, index.targets, settings.order)
     channels = settings.channels or max((header.channels for header in headers.values()), default=1)
     images = zip(order, index.source.decode(order, settings.size, channels), strict=True)
     shape, written = (0, 0, 0), list[int]()
@@ -86,9 +93,34 @@ def write_images(folder: Path, index: ImageIndex, settings: DecodeSettings) -> N
     if not written:
         raise UserError(f"{damaged[0]}; and no other image is left, check [data]")
     np.array(written, np.int64).tofile(folder / "numbers.bin")
-    np.array([headers[number].fingerprint for number in written], np.uint64).tofile(folder / "prints.bin")
+    np.array([prints[number] for number in written], np.uint64).tofile(folder / "prints.bin")
     meta = {"shape": shape, "damaged": damaged, "sha256": hash_files(folder, *FILES)}
     (folder / "meta.json").write_text(json.dumps(meta))
+
+
+def order_images(fingerprints: Mapping[int, int], targets: Sequence[Any], order: Order) -> list[int]:
+    """The numbers of images in the order of the array, identical images side by side unless it is that of the index.
+
+    Stratified: the n images of a class are spread evenly over the order, at (i + 1/2) / n of it. Identical images with
+    several classes count as one of the first class.
+
+    >>> order_images({0: 7, 1: 5, 2: 6, 3: 8}, ["cat", "cat", "dog", "dog"], "stratified")
+    [1, 2, 0, 3]
+    """
+    if order == "index":
+        return list(fingerprints)
+    if order == "fingerprint":
+        return sorted(fingerprints, key=lambda number: fingerprints[number])
+    classes = dict[int, str]()  # of each fingerprint
+    for number, fingerprint in fingerprints.items():
+        classes[fingerprint] = min(targets[number], classes.get(fingerprint, targets[number]))
+    members = defaultdict[str, list[int]](list)
+    for fingerprint in sorted(classes):
+        members[classes[fingerprint]].append(fingerprint)
+    places = {
+        fingerprint: (rank + 0.5) / len(group) for group in members.values() for rank, fingerprint in enumerate(group)
+    }
+    return sorted(fingerprints, key=lambda number: (places[fingerprints[number]], fingerprints[number]))
 
 
 def _skip_damaged(
@@ -111,5 +143,6 @@ def _format_size(shape: tuple[int, ...]) -> str:
 def _compute_key(index: ImageIndex, settings: DecodeSettings) -> str:
     """A digest of all that the pixels depend on."""
     files = [(str(path.absolute()), *stat_file(path)) for path in index.source.files]
-    text = json.dumps([VERSION, index.source.key, files, list(vars(settings).values())])
+    classes = index.targets if settings.order == "stratified" else []
+    text = json.dumps([VERSION, index.source.key, files, list(vars(settings).values()), list(classes)])
     return sha256(text.encode()).hexdigest()[:24]

@@ -21,6 +21,7 @@ class ImagesConfig(DataConfig):
     channels: Literal[0, 1, 3] = 0  # 0: as in the files
     classes: tuple[str, ...] = ()  # names of numbered labels, from 0; empty: their numbers
     damaged: Literal["refuse", "skip"] = "refuse"  # images that cannot be decoded
+    stratify: bool | Literal["auto"] = "auto"  # hold out the same share of each class; auto: of files with classes
     max_images: int = Field(0, ge=0)  # maximum of training images; 0: all
     valid_size: int = Field(5000, gt=0)  # images of a held-out validation part, at most about
     mean: tuple[float, ...] = ()  # of each channel, in 0..1; empty: measured on the training images

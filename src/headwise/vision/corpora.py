@@ -10,7 +10,7 @@ import numpy as np
 
 from headwise.data.cache import resolve_cache_root
 from headwise.errors import UserError
-from headwise.vision.cache import DecodedImages, DecodeSettings, load_decoded
+from headwise.vision.cache import DecodedImages, DecodeSettings, Order, load_decoded
 from headwise.vision.config import ImagesConfig
 from headwise.vision.image_index import ImageIndex
 from headwise.vision.images import ImageCorpus, Images
@@ -23,8 +23,8 @@ PARTS = ("train", "valid", "test")
 def load_images(config: ImagesConfig) -> ImageCorpus:
     """Load the parts of an image data set; without `valid`, a validation part is held out of the training part.
 
-    The split depends on the bytes of the images only, not on a seed, on names or on the order of files, and identical
-    images are in the same part: no held-out image is in the training part.
+    The split depends on the bytes of the images and, if it is stratified, on their classes: not on a seed, on names or
+    on the order of files. Identical images are in the same part: no held-out image is in the training part.
     """
     if config.name in GENERATED:
         return generate_set(config)
@@ -32,7 +32,9 @@ def load_images(config: ImagesConfig) -> ImageCorpus:
     indices = _index_parts(config)
     root = resolve_cache_root(config.cache)
     settings = DecodeSettings(config.size, config.channels, skip_damaged=config.damaged == "skip")
-    train = load_decoded(indices["train"], replace(settings, sort=True), root)
+    stratify = config.format not in UNLABELLED if config.stratify == "auto" else config.stratify
+    order: Order = "stratified" if stratify else "fingerprint"
+    train = load_decoded(indices["train"], replace(settings, order=order), root)
     slices = _split_train(train.fingerprints, config, set(indices))
     corpus = {part: _select_images(indices["train"], train, span) for part, span in slices.items()}
     settings = replace(settings, channels=train.pixels.shape[1])
@@ -75,16 +77,18 @@ def _list_files(config: ImagesConfig, indices: dict[str, ImageIndex]) -> tuple[P
 
 
 def _split_train(fingerprints: np.ndarray, config: ImagesConfig, present: set[str]) -> dict[str, slice]:
-    """Split the training images, sorted by fingerprint, into the parts that are not `present`: test, valid, train."""
+    """Split the training images, identical ones side by side, into the parts that are not `present`: test, valid,
+    train."""
     sizes = {
         "test": math.ceil(config.test_fraction * len(fingerprints)),
         "valid": min(math.ceil(config.valid_fraction * len(fingerprints)), config.valid_size),
     }
     slices, start = dict[str, slice](), 0
     for part in (part for part in sizes if part not in present):
-        last = min(start + sizes[part], len(fingerprints)) - 1
+        end = min(start + sizes[part], len(fingerprints))
         # Identical images are in one part, so it may be a little larger than its size.
-        end = int(np.searchsorted(fingerprints, fingerprints[last], side="right")) if sizes[part] else start
+        while start < end < len(fingerprints) and fingerprints[end] == fingerprints[end - 1]:
+            end += 1
         slices[part], start = slice(start, end), end
     if start == len(fingerprints):
         raise UserError(f"{config.train[0]}: too few different images to hold some out; name others in data.valid")

@@ -118,7 +118,10 @@ def resolve_name(config: ImagesConfig) -> ImagesConfig:
     data_root = config.root or os.environ.get("HEADWISE_DATA", "")
     for location in named.locations:
         if root := location.find_root(data_root):
-            return validate(ImagesConfig, {**dict(config), "name": "", "root": root, **location.fields}, config.name)
+            # The figures in docs/ are of the split by fingerprints alone.
+            stratify = config.stratify is True
+            fields = {**dict(config), "name": "", "root": root, "stratify": stratify, **location.fields}
+            return validate(ImagesConfig, fields, config.name)
     raise UserError(f"data.name: '{config.name}' is not on this machine; {named.instructions}")
 
 

@@ -108,6 +108,12 @@ class YarnScalingConfig(RopeScalingConfig):
         return self.attention or (0.1 * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0)
 
     def frequencies(self, width: int, base: float) -> Tensor:
+        if width % 2:
+            raise UserError(
+                f"rotary: the yarn scaling needs an even number of rotated channels, not {width}; change the fraction "
+                "of the head that is rotated"
+            )
+
         def pair_turning(turns: float) -> float:
             return width * math.log(self.max_length / (turns * 2 * math.pi)) / (2 * math.log(base))
 

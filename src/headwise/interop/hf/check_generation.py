@@ -116,7 +116,8 @@ def generate(imported: ImportedModel, model: Any, hf_model: Any, ids: Tensor, hf
     )
     hf_ids = torch.tensor(imported.vocabularies.source.hf_ids).clamp(min=0)[inputs]
     hf_model.generation_config = hf_config  # as an argument, it would get what it does not say from the model's own
-    sequences = hf_model.generate(hf_ids, attention_mask=torch.ones_like(hf_ids))
+    generated = hf_model.generate(hf_ids, attention_mask=torch.ones_like(hf_ids))
+    sequences = getattr(generated, "sequences", generated)  # with output_hidden_states and the like it returns a dict
     rows: list[list[int]] = sequences[:, inputs.shape[1] if model.continues_prompt else 1 :].tolist()
     return rows
 
