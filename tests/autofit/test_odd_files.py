@@ -4,7 +4,9 @@ import csv
 import io
 import json
 import os
+import subprocess
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -177,6 +179,16 @@ def write_zip(path, name):
             "write text, tab, label: sed -E 's/^__label__([^ ]+) +(.*)/\\2\\t\\1/'",
         ),
         (
+            "pairs.txt",
+            "".join(f"{text} ||| {text[::-1]}\n" for text in TEXTS).encode(),
+            "write source, tab, target: sed -E 's/ *[|]{3} */\\t/' pairs.txt > pairs.tsv",
+        ),
+        (
+            "chats.json",
+            json.dumps([{"messages": [{"role": "user", "content": text}] * 2} for text in TEXTS]).encode(),
+            "jq -c '.[] | {prompt: .messages[-2].content, response: .messages[-1].content}'",
+        ),
+        (
             "chat.jsonl",
             write_lines([{"messages": [{"role": "user", "content": text}] * 2} for text in TEXTS]).encode(),
             "jq -c '{prompt: .messages[-2].content, response: .messages[-1].content}'",
@@ -194,6 +206,41 @@ def test_refusals_are_one_sentence_and_nothing_is_written(name, content, sentenc
     (line,) = captured.err.splitlines()
     assert line.startswith(f"headwise: {name}") and sentence in line
     assert not captured.out and os.listdir() == [name]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "shape", "pairs"),
+    [
+        ("a b.txt", "".join(f"__label__{label} {text}\n" for text, label in ROWS), "labelled", ROWS),
+        ("pairs.txt", "".join(f"{text} ||| {text} too\n" for text in TEXTS), "pairs", [(t, f"{t} too") for t in TEXTS]),
+        (
+            "table.md",
+            "| text | label |\n|:---|---|\n" + "".join(f"| {text} | {label} |\n" for text, label in ROWS),
+            "labelled",
+            ROWS,
+        ),
+        (
+            "some.fasta",
+            "".join(f">protein {n}\n{'MKV' * n}\nACDE\n" for n in range(1, 40)),
+            "texts",
+            [("", "MKV" * n + "ACDE") for n in range(1, 40)],
+        ),
+    ],
+)
+def test_the_command_that_a_refusal_names_writes_what_is_read(name, content, shape, pairs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(content)
+    with pytest.raises(UserError) as refusal:
+        recognise([Path(name)])
+    command = str(refusal.value).partition("; write ")[2].partition(": ")[2]
+    subprocess.run(command, shell=True, check=True)
+    (written,) = set(os.listdir()) - {name}
+    found = recognise([Path(written)])
+    assert found.shape == shape
+    if shape == "texts":
+        assert Path(written).read_text().split() == [target for _, target in pairs]
+    else:
+        assert read_all(found) == pairs
 
 
 @pytest.mark.parametrize(

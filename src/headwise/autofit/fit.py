@@ -184,7 +184,8 @@ def _describe_split(chosen: Plan) -> Iterator[str]:
         images = load_images(data)
         total = sum(len(part) for part in (images.train, images.valid, images.test))
         held_out = f"{len(images.test):,} to test and {len(images.valid):,} to validate"
-        yield f"{total:,} images; held out: {held_out}; identical ones stay together"
+        share = ", and each class has its share" if chosen.experiment.task.labelled else ""
+        yield f"{total:,} images; held out: {held_out}; identical ones stay together{share}"
         return
     if not isinstance(data, TextDataConfig) or statistics is None:
         return

@@ -32,7 +32,7 @@ def recognise_objects(
     flat = [_flatten(row) for row in sample]
     names = list(dict.fromkeys(key for row in flat for key in row))
     if not columns:
-        _refuse_chats(path, sample)
+        _refuse_chats(path, format, sample)
         for find in (_find_spans, _find_tagged, _find_translations):
             if (found := find(names, flat)) is not None:
                 return choose(Recognition(found[0], {**data, "columns": list(found[1])}, found[2]), shape, path)
@@ -45,13 +45,14 @@ def recognise_objects(
     return recognise_table(path, data, table, columns, shape, reason, [] if columns else warnings)
 
 
-def _refuse_chats(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def _refuse_chats(path: Path, format: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Refuse chats, of which no task reads the messages."""
     for key, value in rows[0].items():
         first = value[0] if isinstance(value, list) and value else None
         for who, what in CHATS.items():
             if isinstance(first, Mapping) and {who, what} <= first.keys():
-                query = f"{{prompt: .{key}[-2].{what}, response: .{key}[-1].{what}}}"
+                each = ".[] | " if format == "json" else ""  # a list of chats
+                query = f"{each}{{prompt: .{key}[-2].{what}, response: .{key}[-1].{what}}}"
                 command = f"jq -c {shlex.quote(query)} {shlex.quote(str(path))}"
                 raise UserError(
                     f"{path}: has chats ({key}), and pairs of texts are read; write such as: {command} > pairs.jsonl"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import zipfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from headwise.autofit.columns import is_known_name
@@ -30,7 +32,44 @@ KINDS = {  # the first bytes of files -> what they are, and what to do
 }
 READ_BINARY = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff", b"PK\x03\x04")  # other readers take them
 OFFICE = {"xl": "is an Excel workbook; save the sheet as CSV", "word": "is a Word document; save its text as .txt"}
-MARK = "__label__"  # before the labels of fastText
+
+
+@dataclass(frozen=True)
+class LineFormat:
+    """A format of lines that is not read, and the command that writes what is read."""
+
+    pattern: str  # of all lines
+    problem: str
+    command: str
+    suffix: str
+
+
+LINE_FORMATS = (
+    LineFormat(
+        r"(__label__.*\n)+",
+        "has labels before the texts, as fastText writes them; write text, tab, label",
+        r"sed -E 's/^__label__([^ ]+) +(.*)/\2\t\1/'",
+        ".tsv",
+    ),
+    LineFormat(
+        r"([^|\n]+ \|\|\| [^|\n]+\n)+",
+        "has pairs with ||| between them; write source, tab, target",
+        r"sed -E 's/ *[|]{3} */\t/'",
+        ".tsv",
+    ),
+    LineFormat(
+        r".*\n\|? *:?-+:? *(\| *:?-+:? *)+\|? *\n(.*\n)*",
+        "is a Markdown table; write columns with tabs between them",
+        r"sed -E '2d; s/^ *[|] *//; s/ *[|] *$//; s/ *[|] */\t/g'",
+        ".tsv",
+    ),
+    LineFormat(
+        r"(>.*\n([A-Za-z*.-]+\n)+)+(>.*\n)?",
+        "is FASTA; write one sequence a line",
+        """awk '/^>/ {if (s) print s; s = ""; next} {s = s $0} END {print s}'""",
+        ".txt",
+    ),
+)
 
 
 def refuse_binary(path: Path, start: bytes) -> None:
@@ -70,15 +109,12 @@ def refuse_archives(path: Path) -> None:
 
 
 def refuse_lines(path: Path, lines: Sequence[str]) -> None:
-    """Refuse texts that begin with labels as fastText writes them."""
-    filled = [line for line in lines if line.strip()]
-    if filled and all(line.startswith(MARK) for line in filled[:100]):
-        script = shlex.quote(rf"s/^{MARK}([^ ]+) +(.*)/\2\t\1/")
-        target = shlex.quote(f"{path.stem}.tsv")
-        raise UserError(
-            f"{path}: has labels before the texts, as fastText writes them; write text, tab, label: "
-            f"sed -E {script} {shlex.quote(str(path))} > {target}"
-        )
+    """Refuse texts in a format that one command turns into one that is read."""
+    filled = "".join(f"{line}\n" for line in [line for line in lines if line.strip()][:100])
+    for format in LINE_FORMATS:
+        if re.fullmatch(format.pattern, filled):
+            target = shlex.quote(path.stem + format.suffix)
+            raise UserError(f"{path}: {format.problem}: {format.command} {shlex.quote(str(path))} > {target}")
 
 
 def refuse_ragged(path: Path, lines: Sequence[str]) -> None:
