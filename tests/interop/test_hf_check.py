@@ -24,7 +24,8 @@ CLASSES = [  # one of each task, and of each way to start a text
     ("gpt2", "GPT2LMHeadModel"), ("llama", "LlamaForCausalLM"), ("t5", "T5ForConditionalGeneration"),
     ("marian", "MarianMTModel"), ("mbart", "MBartForConditionalGeneration"), ("bert", "BertForMaskedLM"),
     ("albert", "AlbertForSequenceClassification"), ("deberta", "DebertaForTokenClassification"),
-    ("bert", "BertForQuestionAnswering"), ("roberta", "RobertaForQuestionAnswering"), ("bert", "BertModel"),
+    ("bert", "BertForQuestionAnswering"), ("roberta", "RobertaForQuestionAnswering"),
+    ("funnel", "FunnelForQuestionAnswering"), ("bert", "BertModel"),
     ("t5", "T5EncoderModel"), ("electra", "ElectraForPreTraining"), ("perceiver", "PerceiverForMaskedLM"),
     ("vit", "ViTForImageClassification"), ("swin", "SwinModel"),
 ]  # fmt: skip
@@ -129,6 +130,38 @@ def test_a_bart_forces_the_first_token_as_its_folder_does(forced: int | None, tm
     written = json.loads((tmp_path / "out" / "generation_config.json").read_text())
     assert written.get("forced_bos_token_id") == forced
     assert check_folder(tmp_path / "out", imported.model).equal
+
+
+@pytest.mark.parametrize("start", [{"decoder_start_token_id": 5}, {"decoder_start_token_id": None, "bos_token_id": 6}])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("t5", "T5ForConditionalGeneration"), ("marian", "MarianMTModel"),
+        ("mbart", "MBartForConditionalGeneration"), ("pegasus", "PegasusForConditionalGeneration"),
+    ],
+)  # fmt: skip
+def test_the_decoder_starts_as_the_generation_config_says(
+    kind: str, name: str, start: dict[str, int | None], tmp_path: Path
+) -> None:
+    folder = save_folder(build_hf_model(kind, name), tmp_path / "in")
+    before = json.loads((folder / "generation_config.json").read_text())
+    (folder / "generation_config.json").write_text(json.dumps({**before, **start}))
+    comparison = check_folder(folder)
+    assert comparison.equal and all(search.tokens for search in comparison.searches), str(comparison)
+
+
+def test_what_transformers_cannot_run_is_one_sentence(tmp_path: Path) -> None:
+    folder = save_folder(build_hf_model("t5", "T5ForConditionalGeneration"), tmp_path / "in")
+    before = json.loads((folder / "generation_config.json").read_text())
+    (folder / "generation_config.json").write_text(json.dumps({**before, "decoder_start_token_id": None}))
+    with pytest.raises(UserError, match="--check: transformers cannot run it .`decoder_start_token_id` or"):
+        check_folder(folder)
+
+
+def test_an_encoder_decoder_that_says_it_is_none_is_refused(tmp_path: Path) -> None:
+    folder = save_folder(build_hf_model("t5", "T5ForQuestionAnswering", is_encoder_decoder=False), tmp_path / "in")
+    with pytest.raises(UserError, match="is_encoder_decoder: is false, but the model has a decoder"):
+        read_folder(folder)
 
 
 def test_import_compares_and_writes_only_a_named_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,9 +6,10 @@ Letters: B inputs, T tokens, V words that both models have, C channels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -72,8 +73,27 @@ def check_folder(folder: Path | str, model: Any = None) -> Comparison:
         except Exception as error:  # whatever the library raises
             reason = str(error).partition("\n")[0][:200]
             raise UserError(f"{folder}: --check: {library} cannot load it ({reason}); leave --check out") from None
+        for name in ("forward", "generate"):
+            if hasattr(hf_model, name):
+                setattr(hf_model, name, guard(getattr(hf_model, name), library))
         ours = imported.model if model is None else model.cpu().eval()
         return compare_models(imported, ours, hf_model)
+
+
+def guard(method: Callable[..., Any], library: str) -> Callable[..., Any]:
+    """A method of another library's model that says in one sentence that the library cannot run it."""
+
+    @wraps(method)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        except UserError:
+            raise
+        except Exception as error:  # whatever the library raises
+            reason = (str(error) or type(error).__name__).partition("\n")[0][:200]
+            raise UserError(f"--check: {library} cannot run it ({reason}); leave --check out") from None
+
+    return run
 
 
 def load_hf_model(transformers: Any, path: Path) -> Any:
@@ -213,9 +233,11 @@ def run_answers(imported: ImportedModel, model: Any, hf_model: Any, ids: Tensor)
     ids = torch.cat((F.pad(question, (0, separators), value=EOS), F.pad(text, (0, 1), value=EOS)), 1)
     before = ids.shape[1] - text.shape[1] - 1  # tokens of the question
     types: dict[str, Tensor] = {}
-    if getattr(imported.config, "token_types", 0) > 1 and getattr(imported.config, "pair_types", True):
+    architecture = load_architecture(hf_model.config.model_type)
+    if architecture.reads_pair_types(imported.config):
         second = torch.arange(ids.shape[1]).ge(before).long().expand_as(ids)
-        types["token_type_ids"] = second if model.encoder.prefix_id is None else F.pad(second, (1, 0))
+        first_type = architecture.first_token_type
+        types["token_type_ids"] = second if model.encoder.prefix_id is None else F.pad(second, (1, 0), value=first_type)
     outputs = run_hf_encoder(imported, model, hf_model, ids, **types)
     expected = select_positions(model, ids, torch.stack((outputs.start_logits, outputs.end_logits), -1))  # (B, T, 2)
     return model(ids)[:, before:-1], expected[:, before:-1]

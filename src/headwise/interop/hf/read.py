@@ -69,19 +69,27 @@ def read_folder(folder: Path | str) -> ImportedModel:
     architecture, weights = find_architecture(data, where), open_state_dict(folder)
     if issubclass(architecture.hf_config, ImageConfig):
         return build_image_model(architecture, data, weights, folder)
-    data = merge_forced_bos(folder, data, architecture)
+    if architecture.classes[architecture.read_class_name(data, where)] in GENERATIVE_TASKS:
+        data = merge_start_tokens(folder, data, architecture)
     imported = build_text_model(architecture, data, weights, architecture.read_tokeniser_files(folder, data), where)
     if imported.task not in GENERATIVE_TASKS:
         return imported
     return replace(imported, decode_settings=read_generation_config(folder, data, imported.vocabularies.target))
 
 
-def merge_forced_bos(folder: Path, data: Mapping[str, Any], architecture: Architecture) -> Mapping[str, Any]:
-    """`config.json` with the forced BOS of generation_config.json, where the architecture reads one (BART)."""
-    file, key = folder / GENERATION_CONFIG, "forced_bos_token_id"
-    if key not in architecture.hf_config.model_fields or not file.is_file():
+def merge_start_tokens(folder: Path, data: Mapping[str, Any], architecture: Architecture) -> Mapping[str, Any]:
+    """`config.json` with the decoder start and, where the architecture reads one (BART), the forced BOS of
+    generation_config.json: `generate` takes them from there."""
+    fields, file = architecture.hf_config.model_fields, folder / GENERATION_CONFIG
+    if "decoder_start_token_id" not in fields or not file.is_file():
         return data
-    return {**data, key: read_json(file).get(key), "force_bos_token_to_be_generated": False}
+    values, merged = read_json(file), dict(data)
+    starts = [values.get(key) for key in ("decoder_start_token_id", "bos_token_id")]
+    if (start := next((token for token in starts if token is not None), None)) is not None:
+        merged["decoder_start_token_id"] = start
+    if "forced_bos_token_id" in fields:
+        merged |= {"forced_bos_token_id": values.get("forced_bos_token_id"), "force_bos_token_to_be_generated": False}
+    return merged
 
 
 def read_generation_config(folder: Path, data: Mapping[str, Any], vocabulary_map: VocabularyMap) -> dict[str, Any]:

@@ -118,7 +118,7 @@ class HfT5Config(HfTextConfig):
         return {prefix + name: prefix + source for name, source in list(TIED_WEIGHTS.items())[:count]}
 
     def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
-        if task == "transduce" and not self.is_encoder_decoder:
+        if task in ("transduce", *READ_DECODER) and not self.is_encoder_decoder:
             raise UserError("config.json: is_encoder_decoder: is false, but the model has a decoder; correct it")
         return (
             list_settings(self)
