@@ -125,7 +125,7 @@ def make_sampler(seed: int, number: int, parallel: bool) -> BaseSampler:
     import numpy as np
     from optuna.samplers import TPESampler
 
-    state = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+    state = int(np.random.SeedSequence(seed, spawn_key=(number,)).generate_state(1)[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # experimental arguments
         return TPESampler(seed=state, constant_liar=parallel)
