@@ -52,6 +52,8 @@ class Alignment:
                 )
             if strange := next((letter for letter in row if letter not in _INDEX), ""):
                 raise UserError(f"{place}: {who} has '{strange}', which is no amino acid; write X if it is not known")
+        if gap := next((place for place, letter in enumerate(rows[0], 1) if letter in GAPS), 0):
+            raise UserError(f"{place}: the query, its first row, has a gap in column {gap}; leave out such columns")
         indices = torch.tensor([[_INDEX[letter] for letter in row] for row in rows])
         return cls(indices, torch.tensor(deletions), tuple(names))
 

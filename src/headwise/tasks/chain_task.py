@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
+from headwise.blocks.evaluation import get_device
 from headwise.data.config import DataConfig
 from headwise.data.prepare import Prepared
 from headwise.evaluate.bootstrap import bootstrap_interval
@@ -22,10 +24,12 @@ from headwise.tasks.base import Task, TaskConfig
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
+from headwise.utils.cpu import get_available_memory
 
 METRICS = ("lDDT-Cα", "TM-score", "GDT-TS", "RMSD", "clashes")  # of `compare_structures`
 SHARES = (5, 2, 1)  # contacts are judged among the L/5, L/2 and L most probable
 CONTACT_SCORES = tuple("contacts L" if share == 1 else f"contacts L/{share}" for share in SHARES)
+CUT_ADVICE = "cut the chain into domains"  # where memory does not suffice for one
 
 Settings = TypeVar("Settings", bound=TaskConfig)
 Model = TypeVar("Model", bound=nn.Module)
@@ -50,6 +54,12 @@ class ChainTask(Task[Settings, Model, Chains, Chains]):
         return split.test if len(split.test) else split.valid
 
 
+def get_free_memory(model: nn.Module) -> int:
+    """Bytes that are free on the device of a model; 0 if the system does not report it."""
+    device = get_device(model)
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else get_available_memory()
+
+
 def score_contacts(distances: Tensor, bins: DistanceBins, true: Structure) -> list[float]:
     """The precision, 0 to 100, of the L/5, L/2 and L most probable contacts six or more residues apart, from
     distributions of distances (L, L, K)."""
@@ -61,10 +71,15 @@ def score_contacts(distances: Tensor, bins: DistanceBins, true: Structure) -> li
 
 def average_metrics(rows: Sequence[dict[str, float]], names: Sequence[str] = METRICS) -> list[Score]:
     """The means over chains of metrics of structures."""
-    return [average_score(name, [row[name] for row in rows], "Å" if "RMSD" in name else "") for name in names]
+    return [average_score(name, [row[name] for row in rows], get_unit(name)) for name in names]
 
 
-def average_score(name: str, values: Sequence[float] | np.ndarray, unit: str = "") -> Score:
+def get_unit(name: str) -> str:
+    """The unit in which a score is printed."""
+    return "Å" if name == "RMSD" else "%" if name in CONTACT_SCORES else ""
+
+
+def average_score(name: str, values: Sequence[float] | np.ndarray, unit: str) -> Score:
     """The mean over chains with its bootstrap interval; a chain without a value (NaN) is left out."""
     rows = np.column_stack([values, np.ones(len(values))])[~np.isnan(values)]
     mean = float(rows[:, 0].mean()) if len(rows) else float("nan")

@@ -12,11 +12,13 @@ from torch import Tensor
 
 from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.losses import Loss
+from headwise.blocks.stack import count_parameters
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.evaluate.labels import accuracy_by_text
 from headwise.evaluate.score import Score
 from headwise.models.alphafold1 import DistanceNetwork
 from headwise.models.config import ModelConfig
+from headwise.models.folding_memory import check_length, estimate_map_bytes
 from headwise.proteins.alignments import AlignedChain, Alignment
 from headwise.proteins.chain_sets import Chains
 from headwise.proteins.distograms import DistanceBins, measure_bins
@@ -28,9 +30,11 @@ from headwise.proteins.torsions import to_structure
 from headwise.tasks.base import Evaluation, Sample, TaskConfig, take_first
 from headwise.tasks.chain_task import (
     CONTACT_SCORES,
+    CUT_ADVICE,
     ChainTask,
     average_metrics,
     average_score,
+    get_free_memory,
     resample_ratio,
     score_contacts,
 )
@@ -131,7 +135,14 @@ class Distogram(ChainTask["DistogramConfig", DistanceNetwork]):
         return average_metrics(metrics)
 
     def predict(self, model: DistanceNetwork, alignment: Alignment) -> ChainPrediction:
-        """Distributions of distances, torsions and states of the query, by overlapping tiles."""
+        """Distributions of distances, torsions and states of the query, by overlapping tiles. A chain that needs more
+        memory than there is is refused."""
+        parameters, rows, config = count_parameters(model), len(alignment), self.config
+
+        def estimate(length: int) -> int:
+            return estimate_map_bytes(parameters, length, rows, config.bins, config.covariance)
+
+        check_length(estimate, alignment.length, get_free_memory(model), CUT_ADVICE)
         features = build_pair_features(alignment, self.config.covariance).to(get_device(model))
         with inference_mode(model):
             tiles = predict_tiles(model, features, self.config.crop, self.config.stride or self.config.crop // 2)

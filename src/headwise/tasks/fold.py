@@ -18,7 +18,7 @@ from headwise.data.batches import BatchPlan
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.models.alphafold2 import AlphaFold2
 from headwise.models.folding_heads import DISTOGRAM_BINS, Prediction
-from headwise.models.folding_memory import Alignments, check_length
+from headwise.models.folding_memory import Alignments, check_length, estimate_bytes
 from headwise.proteins.alignments import AlignedChain, Alignment
 from headwise.proteins.chain_sets import Chains
 from headwise.proteins.distograms import DistanceBins
@@ -28,11 +28,18 @@ from headwise.proteins.residues import encode_sequence
 from headwise.proteins.rigid_groups import to_atom37
 from headwise.proteins.structure import Structure
 from headwise.tasks.base import Evaluation, TaskConfig
-from headwise.tasks.chain_task import CONTACT_SCORES, METRICS, ChainTask, average_metrics, score_contacts
+from headwise.tasks.chain_task import (
+    CONTACT_SCORES,
+    CUT_ADVICE,
+    METRICS,
+    ChainTask,
+    average_metrics,
+    get_free_memory,
+    score_contacts,
+)
 from headwise.tasks.fold_loss import CLAMP, FoldWeights, Truth, fold_losses, weigh_losses
 from headwise.train.config import TrainConfig
 from headwise.train.state import LossState, Metric
-from headwise.utils.cpu import get_available_memory
 
 UNCLAMPED = 0.1  # share of training examples whose backbone FAPE is not clamped (section 1.11.5)
 
@@ -111,9 +118,13 @@ class Fold(ChainTask["FoldConfig", AlphaFold2]):
 
     def check_memory(self, model: AlphaFold2, length: int, training: bool) -> None:
         """Refuse a chain that would need more memory than there is."""
-        rows, device = Alignments(self.config.clusters, self.config.extra), get_device(model)
-        available = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else get_available_memory()
-        check_length(model.config, count_parameters(model), length, rows, training, available)
+        rows, parameters = Alignments(self.config.clusters, self.config.extra), count_parameters(model)
+
+        def estimate(length: int) -> int:
+            return estimate_bytes(model.config, parameters, length, rows, training)
+
+        advice = "set task.crop to that, or fewer clusters and extra rows" if training else CUT_ADVICE
+        check_length(estimate, length, get_free_memory(model), advice)
 
     def validate(self, model: AlphaFold2, examples: Chains, pairs: Chains) -> Mapping[str, float]:
         rows = [self.score_chain(model, chain) for chain in examples]
@@ -135,7 +146,10 @@ class Fold(ChainTask["FoldConfig", AlphaFold2]):
         """Metrics of the predicted structures and contacts; intervals are over chains."""
         rows = [self.score_chain(model, chain) for chain in pairs]
         sources = [chain.structure.sequence for chain in pairs]
-        outputs = [f"lDDT-Cα {100 * row['lDDT-Cα']:.1f}, pLDDT {row['pLDDT']:.1f}" for row in rows]
+        outputs = [
+            f"lDDT-Cα {100 * row['lDDT-Cα']:.1f}, lDDT {100 * row['lDDT']:.1f}, pLDDT {row['pLDDT']:.1f}"
+            for row in rows
+        ]
         scores = average_metrics(rows, (*METRICS, "lDDT", "pLDDT", *CONTACT_SCORES))
         return Evaluation(sources, outputs, [[""] for _ in rows], scores)
 
