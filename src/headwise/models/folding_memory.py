@@ -58,7 +58,7 @@ def estimate_bytes(config: AlphaFold2Config, parameters: int, length: int, rows:
 
 def count_stored(config: AlphaFold2Config, sizes: MsaSizes, length: int, rows: int) -> int:
     """Numbers that autograd stores for a block."""
-    maps = rows * sizes.heads * length**2 + 2 * config.pair_heads * length**3
+    maps = rows * sizes.heads * length**2 + 2 * config.triangles * config.pair_heads * length**3
     maps += length * sizes.heads * (rows if sizes.global_columns else rows**2)
     outer = length**2 * sizes.outer_width**2
     return (

@@ -101,7 +101,7 @@ class Fold(ChainTask["FoldConfig", AlphaFold2]):
 
     def loss(self, model: AlphaFold2, batch: ChainBatch, state: LossState) -> Loss:
         """The losses of all chains; a chain weighs by the square root of its length (section 1.11.5)."""
-        crops = [crop_chain(structure, alignment, self.config.crop) for structure, alignment in batch.chains]
+        crops = [crop_chain(structure, self.limit(rows), self.config.crop) for structure, rows in batch.chains]
         self.check_memory(model, max(len(structure) for structure, _, _ in crops), training=True)
         settings, device = self.config.msa_settings, get_device(model)
         examples = [build_features(rows, settings, start=start, mask=True) for _, rows, start in crops]
@@ -115,6 +115,11 @@ class Fold(ChainTask["FoldConfig", AlphaFold2]):
         weights = features.keep.sum(1).sqrt()
         total = len(by_chain) * (by_chain * weights).sum() / weights.sum()
         return Loss(total, total.detach(), torch.tensor(len(by_chain), device=device))
+
+    def limit(self, alignment: Alignment) -> Alignment:
+        """The rows of an alignment that are read."""
+        most = self.config.max_rows
+        return alignment.select(torch.arange(most)) if 0 < most < len(alignment) else alignment
 
     def check_memory(self, model: AlphaFold2, length: int, training: bool) -> None:
         """Refuse a chain that would need more memory than there is."""
@@ -161,7 +166,7 @@ class Fold(ChainTask["FoldConfig", AlphaFold2]):
         """The outputs for one query, without padding."""
         self.check_memory(model, alignment.length, training=False)
         generator = torch.Generator().manual_seed(0)
-        features = collate_features([build_features(alignment, self.config.msa_settings, generator)])
+        features = collate_features([build_features(self.limit(alignment), self.config.msa_settings, generator)])
         with inference_mode(model):
             return model(features.to(get_device(model), next(model.parameters()).dtype))
 
@@ -184,6 +189,7 @@ class FoldConfig(TaskConfig):
     clusters: int = Field(128, ge=1)  # rows of the alignment that are centres of clusters, the query included
     extra: int = Field(1024, ge=0)  # rows of the extra alignment
     masked: float = Field(0.15, ge=0, lt=1)  # share of masked residues
+    max_rows: int = Field(0, ge=0)  # of an alignment, the first ones; 1: the query alone; 0: all
     weights: FoldWeights = FoldWeights()
 
     @property
