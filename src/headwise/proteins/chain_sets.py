@@ -92,9 +92,10 @@ class ChainsConfig(ChainDataConfig):
         test = range(self.test_families)
         valid = range(test.stop, test.stop + self.valid_families)
         train = range(valid.stop, valid.stop + self.families)
-        pairs = [(family, member) for member in range(self.members) for family in train]
-        held_out = ([(family, 0) for family in families] for families in (valid, test))
-        return ChainSplit(*(GeneratedChains(tuple(part), self.settings) for part in (pairs, *held_out)))
+        pairs = tuple((family, member) for member in range(self.members) for family in train)
+        held_out = (tuple((family, 0) for family in families) for families in (valid, test))
+        first, second, third = (GeneratedChains(part, self.settings) for part in (pairs, *held_out))
+        return ChainSplit(first, second, third)
 
 
 @dataclass(frozen=True)

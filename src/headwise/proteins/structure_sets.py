@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -60,12 +60,14 @@ class StructuresConfig(ChainDataConfig):
         if not self.by_heart:
             files = hold_out_files(files, self)
         read: list[Path] = []
-        parts = [FileChains(tuple(chain for path in part for chain in self.read_chains(path, read))) for part in files]
+        train, valid, test = (
+            FileChains(tuple(chain for path in part for chain in self.read_chains(path, read))) for part in files
+        )
         if self.by_heart:
-            parts = [parts[0]] * 3
+            valid = test = train
         else:
-            check_separate(parts)
-        return ChainSplit(*parts, tuple(dict.fromkeys(read)))
+            check_separate(train, {"valid": valid, "test": test})
+        return ChainSplit(train, valid, test, tuple(dict.fromkeys(read)))
 
     def find_root(self) -> Path:
         """The folder that file names start from."""
@@ -138,11 +140,11 @@ def hold_out_files(files: list[tuple[Path, ...]], config: StructuresConfig) -> l
     return [tuple(path for path in files[0] if path in kept), *parts[1:]]
 
 
-def check_separate(parts: list[FileChains]) -> None:
+def check_separate(train: FileChains, parts: Mapping[str, FileChains]) -> None:
     """Refuse a sequence that is in the training part and in another one."""
-    trained = {chain.structure.sequence: chain.path for chain in parts[0]}
-    for name, part in zip(PARTS[1:], parts[1:], strict=True):
-        for chain in part:
+    trained = {chain.structure.sequence: chain.path for chain in train.chains}
+    for name, part in parts.items():
+        for chain in part.chains:
             if path := trained.get(chain.structure.sequence):
                 raise UserError(
                     f"{chain.path}: data.{name} has a sequence that is trained on, that of {path}; leave one of them "
