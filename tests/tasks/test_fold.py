@@ -15,6 +15,7 @@ from headwise.experiment.config import parse_experiment
 from headwise.experiment.load import load
 from headwise.experiment.run import train_experiment
 from headwise.models.cost import count_saved_bytes
+from headwise.models.folding_heads import DISTOGRAM_BINS
 from headwise.models.folding_memory import (
     Alignments,
     check_length,
@@ -24,6 +25,7 @@ from headwise.models.folding_memory import (
 )
 from headwise.proteins.alignments import make_single_row
 from headwise.proteins.chains import ChainSettings, generate_chain
+from headwise.proteins.distograms import DistanceBins, measure_bins
 from headwise.proteins.features import Features, MsaSettings, make_blank_features
 from headwise.proteins.readers.structures import read_chain
 from headwise.proteins.residues import RESIDUE_TYPES
@@ -145,3 +147,22 @@ def test_the_longest_chain_of_alphafold1_is_computed() -> None:
             UserError, match=r"a chain of 1,000 residues needs about 5.1 GB .* at most 4.. residues fit"
         ):
             task.fold(headwise.build("alphafold1-tiny"), make_single_row("A" * 1000))
+
+
+def test_contacts_are_scored_by_the_distogram() -> None:
+    """The true distances have all contacts right, their mirror none; a chain of 30 residues has six pairs at L/5."""
+    chain, bins = generate_chain(1, 0, ChainSettings(min_length=30, max_length=30, rows=1)), DistanceBins()
+    numbers, known = measure_bins(chain.structure, bins)
+    right, wrong = (torch.nn.functional.one_hot(places, 64).float() for places in (numbers, 63 - numbers))
+    contacts = (numbers < 19)[known.triu(6)]  # surely within 8 Å
+    assert int(contacts.sum()) >= 6
+    assert chain_task.score_contacts(right, bins, chain.structure)[0] == 100
+    assert chain_task.score_contacts(wrong, bins, chain.structure)[0] == 0
+
+
+def test_bins_of_distances_are_those_of_the_paper() -> None:
+    """64 bins whose inner edges are equally spaced from 2.3125 to 21.6875 Å."""
+    centres = 2.15625 + 0.3125 * torch.arange(-4, 70)  # and points well within the bins
+    distances = torch.cat((centres - 0.1, centres, centres + 0.1))
+    expected = torch.bucketize(distances, torch.linspace(2.3125, 21.6875, 63))
+    assert torch.equal(DistanceBins(DISTOGRAM_BINS).assign(distances), expected)
