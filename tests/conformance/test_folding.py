@@ -79,12 +79,12 @@ def test_overfits_a_chain(name: str) -> None:
     task, batch = build_task(clusters=1, extra=0, masked=0.0), ChainBatch(((chain.structure, chain.alignment),))
     model = build_tiny(name, dropout=0.0, recycles=0, structure={"dropout": 0.0})
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    first = task.score_chain(model, chain.structure, chain.alignment)["lDDT-Cα"]
+    first = task.score_chain(model, chain)["lDDT-Cα"]
     model.train()
     for _ in range(100):
         optimizer.zero_grad()
         task.loss(model, batch, LossState()).total.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-    score = task.score_chain(model, chain.structure, chain.alignment)
+    score = task.score_chain(model, chain)
     assert first < 0.3 and score["lDDT-Cα"] > 0.5

@@ -13,7 +13,7 @@ import headwise
 from headwise.blocks.stack import count_parameters
 from headwise.blocks.stream import Context
 from headwise.models.alphafold2 import AlphaFold2
-from headwise.models.evoformer import EvoformerBlock, MsaSizes, PairSizes
+from headwise.models.evoformer import EvoformerBlock, MsaSizes, PairSizes, build_pair_block
 from headwise.proteins.features import Features
 from headwise.proteins.frames import Frames, rotation_from_quaternion
 from headwise.proteins.rigid_groups import to_atom37
@@ -24,6 +24,23 @@ from folding import make_features
 
 close = torch.testing.assert_close
 BLOCK = 1_829_952
+
+
+def test_without_triangles_pairs_have_their_transition_alone():
+    """The setting leaves out the two multiplications and two attentions of every block, those of templates included,
+    and an edge is no longer updated from others."""
+    whole, bare = (headwise.build("alphafold2", device="meta", triangles=triangles) for triangles in (True, False))
+    triangles = {z: 2 * (4 * z + 6 * (z * z + z)) + 2 * (2 * z + 4 * z + 5 * z * z + 2 * z) for z in (128, 64)}
+    lacking = count_parameters(whole) - count_parameters(bare)
+    assert lacking == (48 + 4) * triangles[128] + 2 * triangles[64]
+    for keeps, others in ((True, True), (False, False)):
+        torch.manual_seed(0)
+        block = perturb_parameters(build_pair_block(PairSizes(8, 2, 4, 2, 0.0, triangles=keeps)))
+        z = torch.randn(1, 5, 5, 8, dtype=torch.float64)
+        moved = z.clone()
+        moved[0, 1, 3] += 1.0
+        change = (block(moved, None, Context()) - block(z, None, Context())).abs().sum(-1)[0]
+        assert change[1, 3] > 0 and bool((change > 0).sum() > 1) == others
 
 
 @cache

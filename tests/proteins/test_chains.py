@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from headwise.proteins import torsions
-from headwise.proteins.chain_sets import Chains, ChainsConfig, load_chains
+from headwise.proteins.chain_sets import ChainsConfig, GeneratedChains
 from headwise.proteins.chains import ChainSettings, generate_chain
 from headwise.proteins.metrics import compute_contact_precision, count_clashes, find_contacts
 from headwise.proteins.pair_features import build_pair_features, compute_covariances, correct_average_product
@@ -110,11 +110,12 @@ def test_equal_numbers_give_equal_chains_and_families_differ():
 
 
 def test_families_are_held_out():
-    parts = load_chains(ChainsConfig(families=5, members=2, valid_families=2, test_families=3))
+    split = ChainsConfig(families=5, members=2, valid_families=2, test_families=3).load()
+    parts = (split.train, split.valid, split.test)
     families = [{family for family, _ in part.numbers} for part in parts]
     assert [len(part) for part in parts] == [10, 2, 3]
     assert not (families[0] & families[1] or families[0] & families[2] or families[1] & families[2])
-    assert parts[0].take([1, 0]) == Chains((parts[0].numbers[1], parts[0].numbers[0]), parts[0].settings)
+    assert parts[0].take([1, 0]) == GeneratedChains((parts[0].numbers[1], parts[0].numbers[0]), parts[0].settings)
 
 
 def test_features_of_pairs(chains):

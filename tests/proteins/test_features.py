@@ -7,7 +7,7 @@ import torch
 from folding import make_alignment, make_chain
 
 from headwise.errors import UserError
-from headwise.proteins.alignments import Alignment
+from headwise.proteins.alignments import Alignment, make_single_row
 from headwise.proteins.features import (
     EXTRA_FEATURES,
     IGNORE,
@@ -18,7 +18,6 @@ from headwise.proteins.features import (
     build_features,
     collate_features,
     crop_chain,
-    make_single_row,
     mask_msa,
 )
 from headwise.proteins.residues import GAP_INDEX, RESIDUES
@@ -87,7 +86,7 @@ def test_masking_follows_the_shares_and_labels_what_it_hides():
 
 def test_what_is_masked_is_nowhere_in_the_features_of_its_cluster():
     """A cluster of the centre alone shows the mask in its profile, too."""
-    alignment = make_single_row(make_chain(40))
+    alignment = make_single_row(make_chain(40).sequence)
     features = build_features(alignment, MsaSettings(), draw(), mask=True)
     hidden = features.labels != IGNORE
     shown = features.msa[..., :23].argmax(-1)

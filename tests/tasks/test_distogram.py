@@ -8,14 +8,14 @@ from headwise.cli.main import main
 from headwise.errors import UserError
 from headwise.experiment.config import parse_experiment
 from headwise.experiment.run import train_experiment
-from headwise.proteins.chain_sets import Chains
+from headwise.proteins.chain_sets import GeneratedChains
 from headwise.proteins.chains import ChainSettings
 from headwise.proteins.distograms import DistanceBins, measure_bins
 from headwise.proteins.readers.structures import read_chain
 from headwise.tasks.distogram_loss import IGNORED, CropData, CropSettings, compute_loss, cut_crop
 
 SETTINGS = CropSettings(16, DistanceBins(), 6, covariance=False)
-CHAINS = Chains(((0, 0), (1, 0)), ChainSettings(min_length=20, max_length=20, rows=8, rounds=2, candidates=4))
+CHAINS = GeneratedChains(((0, 0), (1, 0)), ChainSettings(min_length=20, max_length=20, rows=8, rounds=2, candidates=4))
 
 
 def test_a_crop_is_a_part_of_the_chain():

@@ -41,6 +41,7 @@ from folding import make_chain, make_features
 
 close = torch.testing.assert_close
 LENGTH = 12
+ALL = FoldWeights(violation=1.0, aligned_error=0.1, resolved=0.01)
 
 
 def make_truth(chain: Structure | None = None) -> Truth:
@@ -173,12 +174,15 @@ def test_torsion_loss_takes_the_better_of_two_names_and_the_length():
 def test_losses_of_heads_that_know_nothing_are_uniform():
     features, chains = make_features(LENGTH)
     truth = make_truth(chains[0])
-    losses = fold_losses(predict_truth(truth), truth, features, FoldWeights(violation=1.0))
+    losses = fold_losses(predict_truth(truth), truth, features, ALL)
     expected = {"distogram": 64, "masked_msa": 23, "lddt": 50, "aligned_error": 64, "resolved": 2}
     for name, classes in expected.items():
         close(losses[name], torch.full((1,), math.log(classes)).double())
     names = (*expected, "fape", "aux", "violation")
     assert set(losses) == set(names)
+    assert set(fold_losses(predict_truth(truth), truth, features, FoldWeights())) == set(names) - {
+        "aligned_error", "resolved", "violation",
+    }  # fmt: skip
     total = weigh_losses({name: torch.ones(2) for name in names}, FoldWeights())
     close(total, torch.full((2,), 0.5 + 0.5 + 0.3 + 2 + 0.01))
 
@@ -192,8 +196,8 @@ def test_padding_and_unknown_atoms_have_no_loss():
     features, _ = make_features(LENGTH)
     one = Truth(truth.residues, truth.atoms, mask)
     other = Truth(truth.residues, torch.where(mask.unsqueeze(-1), truth.atoms, 50.0), mask)
-    for name, loss in fold_losses(prediction, one, features, FoldWeights()).items():
-        close(fold_losses(prediction, other, features, FoldWeights())[name], loss, msg=name)
+    for name, loss in fold_losses(prediction, one, features, ALL).items():
+        close(fold_losses(prediction, other, features, ALL)[name], loss, msg=name)
 
 
 def test_the_lddt_head_learns_what_the_prediction_has():

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
 
@@ -32,6 +32,7 @@ DATA = Table(
         "texts": "headwise.data.config:TextDataConfig",
         "images": "headwise.vision.config:ImagesConfig",
         "chains": "headwise.proteins.chain_sets:ChainsConfig",
+        "structures": "headwise.proteins.structure_sets:StructuresConfig",
     },
 )
 
@@ -40,6 +41,7 @@ class DataConfig(Config):
     """The `[data]` table of an experiment: a data set by `name`, or files. Without `valid`, a part of `train` is
     held out for validation."""
 
+    content: ClassVar[Literal["texts", "images", "chains"]] = "texts"  # what tasks read (`TaskConfig.reads`)
     kind: str
     name: str = ""
     train: tuple[str, ...] = ()

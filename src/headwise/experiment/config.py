@@ -76,7 +76,7 @@ def find_config(table: Table, value: Any) -> Any:
 
 def _describe_data(task: type[TaskConfig]) -> str:
     if task.reads == "chains":
-        return "[data] with families = 60, the fold families to generate"
+        return '[data] with families = 60, the fold families to generate, or kind = "structures" and train = "*.pdb"'
     if task.reads == "images":
         return '[data] with train = "folder-of-images", or name = "digits"'
     file = 'train = "book.txt" and format = "text"' if task.unpaired else 'train = "pairs.tsv"'
@@ -155,7 +155,7 @@ class Experiment(Config):
             wanted = " and ".join(COMBINED_TASKS.get(self.task.model_task, (self.task.kind,)))
             tasks = ", ".join(self.model.tasks)
             raise Problems([(("task",), f"the model '{self.model.kind}' cannot {wanted}, it can {tasks}")])
-        if self.task.reads != self.data.kind:
+        if self.task.reads != self.data.content:
             raise Problems(
                 [(("data", "kind"), f"the task '{self.task.kind}' reads {self.task.reads}, not {self.data.kind}")]
             )

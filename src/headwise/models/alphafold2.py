@@ -92,12 +92,14 @@ class AlphaFold2Config(ModelConfig):
     extra_msa: ExtraMsaConfig = ExtraMsaConfig()
     template: TemplateConfig = TemplateConfig()
     structure: StructureConfig = StructureConfig()
+    triangles: bool = True  # triangle multiplication and attention; without them, pairs have their transition alone
     recycles: int = Field(3, ge=0)  # cycles after the first; in training a random number of at most so many
     checkpointing: bool = False  # compute the activations of Evoformer blocks again in the backward pass
 
     @property
     def pair_sizes(self) -> PairSizes:
-        return PairSizes(self.pair_width, self.pair_heads, self.pair_head_width, self.expand, self.pair_dropout)
+        sizes = (self.pair_width, self.pair_heads, self.pair_head_width, self.expand, self.pair_dropout)
+        return PairSizes(*sizes, self.triangles)
 
     @property
     def msa_sizes(self) -> MsaSizes:
@@ -112,7 +114,7 @@ class AlphaFold2Config(ModelConfig):
     @property
     def template_sizes(self) -> PairSizes:
         t = self.template
-        return PairSizes(t.width, t.heads, t.head_width, t.expand, self.pair_dropout)
+        return PairSizes(t.width, t.heads, t.head_width, t.expand, self.pair_dropout, self.triangles)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
         self.resolve_task(task)

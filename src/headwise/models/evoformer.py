@@ -31,6 +31,7 @@ class PairSizes:
     head_width: int = 32
     expand: int = 4
     dropout: float = 0.25
+    triangles: bool = True  # else an ablation: the transition alone
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,23 @@ class PairBlock(nn.Module):
         return z + self.column_drop(self.ending(z, keep, ctx.at("ending")))
 
 
+class PairTransition(nn.Module):
+    """The update of pairs without triangles: the transition alone. An ablation; no algorithm of the paper."""
+
+    def __init__(self, sizes: PairSizes):
+        super().__init__()
+        self.transition = TokenTransition(sizes.width, sizes.expand)
+
+    def forward(self, z: Tensor, keep: Tensor | None, ctx: Context) -> Tensor:
+        """Pairs (B, L, L, K) -> (B, L, L, K)."""
+        return z + self.transition(z)
+
+
+def build_pair_block(sizes: PairSizes, attention_first: bool = False) -> nn.Module:
+    """The updates of pairs with these sizes."""
+    return PairBlock(sizes, attention_first) if sizes.triangles else PairTransition(sizes)
+
+
 class EvoformerBlock(nn.Module):
     """A block of the Evoformer (Algorithm 6), in the paper's order: row-wise attention with pair bias, column-wise
     attention and transition of the alignment, outer product mean, then the updates of the pairs. With global column
@@ -101,7 +119,7 @@ class EvoformerBlock(nn.Module):
         self.columns = columns(msa.width, msa.heads, msa.head_width)
         self.transition = TokenTransition(msa.width, msa.expand)
         self.outer_product = OuterProductMean(msa.width, msa.outer_width, pair.width)
-        self.pair = PairBlock(pair)
+        self.pair = build_pair_block(pair)
         self.drop = SharedDropout(msa.dropout, ROWS)
 
     def forward(
@@ -138,4 +156,4 @@ class EvoformerStack(nn.Module):
 
 def build_pair_stack(depth: int, sizes: PairSizes) -> Sequence[nn.Module]:
     """Pair blocks of the template stack (Algorithm 16)."""
-    return [PairBlock(sizes, attention_first=True) for _ in range(depth)]
+    return [build_pair_block(sizes, attention_first=True) for _ in range(depth)]

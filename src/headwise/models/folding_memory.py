@@ -1,4 +1,4 @@
-"""How much memory AlphaFold 2 needs for a chain, computed from its sizes.
+"""How much memory AlphaFold 2 and 1 need for a chain, computed from their sizes.
 
 In inference a few tables of the size of the pairs and of the alignments are alive at once, and attention maps are
 computed in parts of limited size. Training stores the activations of every block, of which attention maps, cubic in the
@@ -9,6 +9,7 @@ Letters: L residues, S rows of the alignment, E rows of the extra alignment.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headwise.blocks.axial import MAX_SCORES
@@ -16,11 +17,13 @@ from headwise.blocks.pair_updates import MAX_PRODUCTS
 from headwise.errors import UserError
 from headwise.models.alphafold2 import AlphaFold2Config
 from headwise.models.evoformer import MsaSizes
+from headwise.proteins.pair_features import TYPES, count_channels
 
 FLOAT = 4  # bytes
 LIVE = 10  # tables of one size that are alive at once in inference
 # tables of one size that autograd stores for a block
 STORED_PAIR, STORED_MSA, STORED_MAPS = 32, 13, 3
+LIVE_COVARIANCES, LIVE_MAPS = 2, 2  # tables that are alive at once in the inference of AlphaFold 1
 LONGEST = 20_000  # residues
 
 
@@ -55,7 +58,7 @@ def estimate_bytes(config: AlphaFold2Config, parameters: int, length: int, rows:
 
 def count_stored(config: AlphaFold2Config, sizes: MsaSizes, length: int, rows: int) -> int:
     """Numbers that autograd stores for a block."""
-    maps = rows * sizes.heads * length**2 + 2 * config.pair_heads * length**3
+    maps = rows * sizes.heads * length**2 + 2 * config.triangles * config.pair_heads * length**3
     maps += length * sizes.heads * (rows if sizes.global_columns else rows**2)
     outer = length**2 * sizes.outer_width**2
     return (
@@ -66,25 +69,29 @@ def count_stored(config: AlphaFold2Config, sizes: MsaSizes, length: int, rows: i
     )
 
 
-def find_longest(config: AlphaFold2Config, parameters: int, rows: Alignments, training: bool, available: int) -> int:
-    """The longest chain that fits into `available` bytes; 0: none."""
+def estimate_map_bytes(parameters: int, length: int, rows: int, bins: int, covariance: bool) -> int:
+    """Bytes for one chain in the inference of AlphaFold 1: the covariances of all columns, and maps of features and
+    distances. Tiles are of one size."""
+    covariances = LIVE_COVARIANCES * (TYPES * length) ** 2 + 3 * rows * TYPES * length
+    maps = LIVE_MAPS * (count_channels(covariance) + bins) * length**2
+    return FLOAT * (parameters + covariances + maps)
+
+
+def find_longest(estimate: Callable[[int], int], available: int) -> int:
+    """The longest chain whose estimated bytes are `available`; 0: none."""
     low, high = 0, LONGEST
     while low < high:
         middle = (low + high + 1) // 2
-        fits = estimate_bytes(config, parameters, middle, rows, training) <= available
-        low, high = (middle, high) if fits else (low, middle - 1)
+        low, high = (middle, high) if estimate(middle) <= available else (low, middle - 1)
     return low
 
 
-def check_length(
-    config: AlphaFold2Config, parameters: int, length: int, rows: Alignments, training: bool, available: int
-) -> None:
+def check_length(estimate: Callable[[int], int], length: int, available: int, advice: str) -> None:
     """Refuse a chain that would not fit into `available` bytes; 0: they are not known."""
-    needed = estimate_bytes(config, parameters, length, rows, training)
+    needed = estimate(length)
     if not available or needed <= available:
         return
-    longest = find_longest(config, parameters, rows, training, available)
+    longest = find_longest(estimate, available)
     fewer = f"at most {longest:,} residues fit" if longest else "no chain fits; choose a smaller model"
-    advice = "set task.crop to that, or fewer clusters and extra rows" if training else "cut the chain into domains"
     sizes = f"about {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB are free"
     raise UserError(f"a chain of {length:,} residues needs {sizes}: {fewer}; {advice}")

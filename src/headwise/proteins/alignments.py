@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from headwise.errors import UserError
-from headwise.proteins.residues import GAP_INDEX, LETTERS, RESIDUE_INDEX, decode_sequence
+from headwise.proteins.residues import GAP_INDEX, LETTERS, RESIDUE_INDEX, decode_sequence, encode_sequence
+from headwise.proteins.structure import Structure
 
 GAPS = "-."  # characters of a gap
 _INDEX = {letter: RESIDUE_INDEX[residue] for letter, residue in LETTERS.items()} | dict.fromkeys(GAPS, GAP_INDEX)
@@ -50,6 +52,8 @@ class Alignment:
                 )
             if strange := next((letter for letter in row if letter not in _INDEX), ""):
                 raise UserError(f"{place}: {who} has '{strange}', which is no amino acid; write X if it is not known")
+        if gap := next((place for place, letter in enumerate(rows[0], 1) if letter in GAPS), 0):
+            raise UserError(f"{place}: the query, its first row, has a gap in column {gap}; leave out such columns")
         indices = torch.tensor([[_INDEX[letter] for letter in row] for row in rows])
         return cls(indices, torch.tensor(deletions), tuple(names))
 
@@ -64,6 +68,17 @@ class Alignment:
     def query(self) -> str:
         return self.get_row(0)
 
+    def check_query(self, sequence: str, path: Path, whose: str) -> None:
+        """Refuse an alignment of another sequence; `path` is its file, and `whose` the sequence is, for the error."""
+        if self.query == sequence:
+            return
+        advice = "give an alignment whose first row is that sequence"
+        if self.length != len(sequence):
+            raise UserError(f"{path}: its query has {self.length} residues and {whose} {len(sequence)}; {advice}")
+        place = next(place for place, pair in enumerate(zip(self.query, sequence, strict=True)) if len(set(pair)) > 1)
+        letters = f"{self.query[place]} at residue {place + 1}, {whose} {sequence[place]}"
+        raise UserError(f"{path}: its query has {letters}; {advice}")
+
     def get_row(self, number: int) -> str:
         """One row as letters."""
         return decode_sequence(self.rows[number].tolist())
@@ -76,3 +91,18 @@ class Alignment:
     def compute_profile(self) -> Tensor:
         """The share of each residue type, unknown and gap in each column, (L, 22)."""
         return torch.nn.functional.one_hot(self.rows, GAP_INDEX + 1).float().mean(0)
+
+
+def make_single_row(sequence: str) -> Alignment:
+    """The alignment of a sequence for which there is none: the query alone."""
+    rows = torch.tensor([encode_sequence(sequence)])
+    return Alignment(rows, torch.zeros_like(rows), ("query",))
+
+
+@dataclass(frozen=True, eq=False)
+class AlignedChain:
+    """An example of folding: a structure, and an alignment whose query is its sequence."""
+
+    structure: Structure
+    alignment: Alignment
+    secondary: str  # L states: H, E, C; empty: not known

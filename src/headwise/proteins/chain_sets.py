@@ -1,18 +1,59 @@
-"""Sets of generated chains (`[data]` with `kind = "chains"`), with whole fold families held out."""
+"""Sets of chains with alignments, the data of folding tasks; and generated ones (`[data]` with `kind = "chains"`), with
+whole fold families held out. `structure_sets.py` has those that are read from files."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import Literal
+from pathlib import Path
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from headwise.data.config import DataConfig
+from headwise.proteins.alignments import AlignedChain
 from headwise.proteins.chains import ChainSettings, GeneratedChain, generate_chain
 
 
-class ChainsConfig(DataConfig):
+class Chains(ABC):
+    """Chains by their numbers."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __getitem__(self, index: int) -> AlignedChain: ...
+
+    @abstractmethod
+    def take(self, indices: Iterable[int]) -> Chains:
+        """Some of the chains."""
+
+    def __iter__(self) -> Iterator[AlignedChain]:
+        return (self[index] for index in range(len(self)))
+
+
+@dataclass(frozen=True)
+class ChainSplit:
+    """The parts of a data set, and the files that were read."""
+
+    train: Chains
+    valid: Chains
+    test: Chains
+    files: tuple[Path, ...] = ()
+
+
+class ChainDataConfig(DataConfig):
+    """`[data]` of folding tasks: chains with alignments, generated or read."""
+
+    content: ClassVar[Literal["texts", "images", "chains"]] = "chains"
+
+    def load(self) -> ChainSplit:
+        """The training, validation and test chains."""
+        raise NotImplementedError
+
+
+class ChainsConfig(ChainDataConfig):
     """Chains with known geometry and co-varying alignments, generated: `headwise.proteins.chains`. Validation and test
     chains are of other fold families than training chains."""
 
@@ -32,7 +73,10 @@ class ChainsConfig(DataConfig):
     @model_validator(mode="after")
     def _check_consistency(self) -> ChainsConfig:
         if self.name != "chains" or self.train or self.valid or self.test:
-            raise ValueError("chains are generated, not read; leave out `name`, `train`, `valid` and `test`")
+            raise ValueError(
+                "chains are generated, not read; leave out `name`, `train`, `valid` and `test`, or read files with "
+                'kind = "structures"'
+            )
         if self.min_length > self.max_length:
             raise ValueError("`min_length` is larger than `max_length`; swap them")
         return self
@@ -42,9 +86,20 @@ class ChainsConfig(DataConfig):
         names = {each.name for each in fields(ChainSettings)} & set(type(self).model_fields)
         return ChainSettings(**{name: getattr(self, name) for name in names})
 
+    def load(self) -> ChainSplit:
+        """Families are numbered in this order: test, validation, training, so that a larger training set leaves the
+        held-out folds as they are."""
+        test = range(self.test_families)
+        valid = range(test.stop, test.stop + self.valid_families)
+        train = range(valid.stop, valid.stop + self.families)
+        pairs = tuple((family, member) for member in range(self.members) for family in train)
+        held_out = (tuple((family, 0) for family in families) for families in (valid, test))
+        first, second, third = (GeneratedChains(part, self.settings) for part in (pairs, *held_out))
+        return ChainSplit(first, second, third)
+
 
 @dataclass(frozen=True)
-class Chains:
+class GeneratedChains(Chains):
     """Chains that are generated when they are first asked for, and kept. Equal sets are generated equally."""
 
     numbers: tuple[tuple[int, int], ...]  # family and member of each
@@ -63,20 +118,5 @@ class Chains:
             kept[index] = generate_chain(family, member, self.settings)
         return kept[index]
 
-    def __iter__(self) -> Iterator[GeneratedChain]:
-        return (self[index] for index in range(len(self)))
-
-    def take(self, indices: Iterable[int]) -> Chains:
-        """Some of the chains."""
-        return Chains(tuple(self.numbers[index] for index in indices), self.settings)
-
-
-def load_chains(config: ChainsConfig) -> tuple[Chains, Chains, Chains]:
-    """The training, validation and test chains. Families are numbered in this order: test, validation, training, so
-    that a larger training set leaves the held-out folds as they are."""
-    test = range(config.test_families)
-    valid = range(config.test_families, config.test_families + config.valid_families)
-    train = range(valid.stop, valid.stop + config.families)
-    pairs = [(family, member) for member in range(config.members) for family in train]
-    held_out = ([(family, 0) for family in families] for families in (valid, test))
-    return (Chains(tuple(pairs), config.settings), *(Chains(tuple(part), config.settings) for part in held_out))  # type: ignore[return-value]
+    def take(self, indices: Iterable[int]) -> GeneratedChains:
+        return GeneratedChains(tuple(self.numbers[index] for index in indices), self.settings)

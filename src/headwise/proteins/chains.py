@@ -19,11 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headwise.proteins.alignments import Alignment
+from headwise.proteins.alignments import AlignedChain, Alignment
 from headwise.proteins.metrics import CONTACT, compute_distances, find_contacts
 from headwise.proteins.residues import GAP_INDEX, RESIDUES, decode_sequence
 from headwise.proteins.secondary import COIL, HELIX, STRAND
-from headwise.proteins.structure import Structure
 from headwise.proteins.torsions import TRANS, build_backbone, to_structure
 
 ELEMENTS = {HELIX: (9, 17), STRAND: (5, 9), COIL: (3, 6)}  # residues of an element, at least and at most
@@ -60,12 +59,9 @@ class Fold:
 
 
 @dataclass(frozen=True, eq=False)
-class GeneratedChain:
+class GeneratedChain(AlignedChain):
     """A member of a fold family: the query's structure and its alignment."""
 
-    structure: Structure
-    alignment: Alignment
-    secondary: str  # L states: H, E, C
     torsions: Tensor  # (L, 3): φ, ψ, ω in radians
     family: int
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from headwise.errors import UserError
 from headwise.proteins.alignments import Alignment
-from headwise.proteins.residues import GAP_INDEX, RESIDUES, UNKNOWN_INDEX, encode_sequence
+from headwise.proteins.residues import GAP_INDEX, RESIDUES, UNKNOWN_INDEX
 from headwise.proteins.structure import Structure
 from headwise.proteins.templates import TEMPLATE_PAIR, TEMPLATE_TORSIONS, build_template_features
 
@@ -174,12 +174,6 @@ def crop_chain(
     part = slice(start, start + length)
     rows, deletions = alignment.rows[:, part], alignment.deletions[:, part]
     return structure.select(part), Alignment(rows, deletions, alignment.names), start
-
-
-def make_single_row(structure: Structure) -> Alignment:
-    """The alignment of a chain for which there is none: its own sequence."""
-    rows = torch.tensor([encode_sequence(structure.sequence)])
-    return Alignment(rows, torch.zeros_like(rows), ("query",))
 
 
 PADDING = {"residues": UNKNOWN_INDEX, "labels": IGNORE}  # 0 elsewhere

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from headwise.errors import UserError
-from headwise.proteins.residues import ATOM_INDEX, ATOMS, CA, C, N
+from headwise.proteins.residues import ATOM_INDEX, ATOM_RADII, CA, CLASH_OVERLAP, C, N
 from headwise.proteins.structure import Structure
 from headwise.proteins.superposition import search_superpositions, superimpose
 
@@ -25,8 +25,6 @@ CONTACT = 8.0  # Å between Cβ
 RANGES: Mapping[str, tuple[int, int]] = MappingProxyType(
     {"short": (6, 12), "medium": (12, 24), "long": (24, 10**9), "all": (6, 10**9)}
 )
-_RADII = {"C": 1.7, "N": 1.55, "O": 1.52, "S": 1.8}  # van der Waals, Å
-CLASH_OVERLAP = 1.5  # Å that two van der Waals spheres may overlap (Jumper et al. 2021, section 1.9.11)
 
 
 def compute_distances(points: Tensor) -> Tensor:
@@ -144,7 +142,7 @@ def count_clashes(structure: Structure) -> int:
     and disulfide bridges are no clashes."""
     residues, names = structure.mask.nonzero(as_tuple=True)
     points = structure.atoms[residues, names]
-    radii = torch.tensor([_RADII[name[0]] for name in ATOMS])[names]
+    radii = torch.tensor(ATOM_RADII)[names]
     limit = radii[:, None] + radii - CLASH_OVERLAP
     close = (compute_distances(points) < limit) & (residues[:, None] < residues)
     bond = (residues[:, None] + 1 == residues) & (names[:, None] == C) & (names == N)

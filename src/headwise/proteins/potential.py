@@ -20,12 +20,13 @@ import torch
 from torch import Tensor
 
 from headwise.proteins.distograms import DistanceBins
-from headwise.proteins.torsions import TRANS, build_backbone
+from headwise.proteins.residues import ATOM_RADII
+from headwise.proteins.torsions import BUILT_ATOMS, TRANS, build_backbone
 
 FLOOR = 1e-5  # added to probabilities, so that logarithms are finite
 MAX_KAPPA = 100.0  # of the von Mises distribution: a standard deviation of 6°
 ALLOWED_OVERLAP = 0.4  # Å of two van der Waals spheres
-RADII = (1.55, 1.7, 1.7, 1.7, 1.52)  # of N, Cα, C, Cβ, O
+RADII = tuple(ATOM_RADII[atom] for atom in BUILT_ATOMS)  # of N, Cα, C, Cβ, O
 MIN_SEPARATION = 3  # residues between atoms that may clash
 
 

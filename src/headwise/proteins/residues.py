@@ -42,6 +42,10 @@ ATOMS = (
 ATOM_INDEX = {name: index for index, name in enumerate(ATOMS)}
 N, CA, C, CB, O = (ATOM_INDEX[name] for name in ("N", "CA", "C", "CB", "O"))  # noqa: E741
 BACKBONE = ("N", "CA", "C", "O")
+# By the element, a name's first letter. Two spheres may overlap by 1.5 Å (Jumper et al. 2021, section 1.9.11).
+VAN_DER_WAALS_RADII = {"C": 1.7, "N": 1.55, "O": 1.52, "S": 1.8}  # Å
+ATOM_RADII = tuple(VAN_DER_WAALS_RADII[name[0]] for name in ATOMS)
+CLASH_OVERLAP = 1.5  # Å
 
 # Heavy atoms of the side chain of each type, after N, CA, C and O.
 _SIDE_CHAINS = {

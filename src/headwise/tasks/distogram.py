@@ -12,25 +12,32 @@ from torch import Tensor
 
 from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.losses import Loss
-from headwise.data.config import DataConfig
-from headwise.data.prepare import Prepared
+from headwise.blocks.stack import count_parameters
 from headwise.decode.config import GREEDY, DecodeConfig
-from headwise.evaluate.bootstrap import bootstrap_interval
 from headwise.evaluate.labels import accuracy_by_text
 from headwise.evaluate.score import Score
-from headwise.models.alphafold1 import AlphaFold1Config, DistanceNetwork
+from headwise.models.alphafold1 import DistanceNetwork
 from headwise.models.config import ModelConfig
-from headwise.proteins.alignments import Alignment
-from headwise.proteins.chain_sets import Chains, ChainsConfig, load_chains
-from headwise.proteins.chains import GeneratedChain
-from headwise.proteins.distograms import DistanceBins, compute_contact_probabilities, measure_bins
-from headwise.proteins.metrics import compare_structures, compute_contact_precision, find_contacts
+from headwise.models.folding_memory import check_length, estimate_map_bytes
+from headwise.proteins.alignments import AlignedChain, Alignment
+from headwise.proteins.chain_sets import Chains
+from headwise.proteins.distograms import DistanceBins, measure_bins
+from headwise.proteins.metrics import compare_structures
 from headwise.proteins.pair_features import build_pair_features
 from headwise.proteins.potential import DistancePotential, MinimiseSettings, TorsionDistribution, minimise
-from headwise.proteins.residues import RESIDUE_TYPES
 from headwise.proteins.structure import Structure
 from headwise.proteins.torsions import to_structure
-from headwise.tasks.base import Evaluation, Sample, Task, TaskConfig, take_first
+from headwise.tasks.base import Evaluation, Sample, TaskConfig, take_first
+from headwise.tasks.chain_task import (
+    CONTACT_SCORES,
+    CUT_ADVICE,
+    ChainTask,
+    average_metrics,
+    average_score,
+    get_free_memory,
+    resample_ratio,
+    score_contacts,
+)
 from headwise.tasks.distogram_loss import (
     ChainPrediction,
     CropBatch,
@@ -39,30 +46,14 @@ from headwise.tasks.distogram_loss import (
     compute_loss,
     predict_tiles,
 )
-from headwise.text.config import TokeniserConfig
-from headwise.text.tokenisers import Tokenisers
-from headwise.text.vocabulary import Characters
 from headwise.train.config import TrainConfig
 from headwise.train.state import LossState, Metric
 
 AT_ONCE = 4  # crops of a batch
-SHARES = (5, 2, 1)  # contacts are judged among the L/5, L/2 and L most probable
 
 
-class Distogram(Task["DistogramConfig", DistanceNetwork, Chains, Chains]):
+class Distogram(ChainTask["DistogramConfig", DistanceNetwork]):
     """Distances of all pairs of residues; and structures, by minimising the potential that they make."""
-
-    @classmethod
-    def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
-        assert isinstance(data, ChainsConfig)
-        train, valid, test = load_chains(data)
-        letters = Characters(RESIDUE_TYPES)
-        return Prepared(Tokenisers(letters, letters), train, valid, valid, test)
-
-    def build(self, model: ModelConfig) -> DistanceNetwork:
-        assert isinstance(model, AlphaFold1Config)
-        built: DistanceNetwork = model.build(0, 0, self.config.model_task)
-        return built
 
     def build_batches(self, examples: Chains, seed: int, config: TrainConfig) -> CropData:
         return CropData(examples, self.settings, seed, config.batch_size or AT_ONCE)
@@ -80,10 +71,6 @@ class Distogram(Task["DistogramConfig", DistanceNetwork, Chains, Chains]):
     def units(self) -> str:
         return f"{self.config.bins} bins of distances"
 
-    def load_test_pairs(self, data: DataConfig) -> Chains:
-        assert isinstance(data, ChainsConfig)
-        return load_chains(data)[2]
-
     @property
     def checkpoint_metric(self) -> Metric:
         return Metric("nll", lower=True)
@@ -96,17 +83,15 @@ class Distogram(Task["DistogramConfig", DistanceNetwork, Chains, Chains]):
     def validate(self, model: DistanceNetwork, examples: Chains, pairs: Chains) -> Mapping[str, float]:
         rows = np.array([self.score_distances(self.predict(model, chain.alignment), chain) for chain in examples])
         nll, pairs_known = rows[:, 0].sum(), rows[:, 1].sum()
-        return {"nll": float(nll / pairs_known), "precision": float(100 * np.nanmean(rows[:, 2]))}
+        return {"nll": float(nll / pairs_known), "precision": float(np.nanmean(rows[:, 2]))}
 
-    def score_distances(self, prediction: ChainPrediction, chain: GeneratedChain) -> list[float]:
-        """Negative log-likelihood and number of pairs, and the precision of contacts at L/5, L/2 and L."""
+    def score_distances(self, prediction: ChainPrediction, chain: AlignedChain) -> list[float]:
+        """Negative log-likelihood and number of pairs, and the precision of contacts."""
         bins, known = measure_bins(chain.structure, self.bins)
         known = known.clone().fill_diagonal_(False)
         log_p = prediction.distances.clamp(min=1e-9).log().gather(-1, bins.unsqueeze(-1)).squeeze(-1)
-        contacts, _ = find_contacts(chain.structure)
-        probabilities = compute_contact_probabilities(prediction.distances, self.bins)
-        precision = compute_contact_precision(probabilities, contacts, known, "all", SHARES)
-        return [-float(log_p[known].sum()), float(known.sum()), *precision.values()]
+        contacts = score_contacts(prediction.distances, self.bins, chain.structure)
+        return [-float(log_p[known].sum()), float(known.sum()), *contacts]
 
     def evaluate(
         self, model: DistanceNetwork, pairs: Chains, config: DecodeConfig = GREEDY, language: str = "en"
@@ -115,13 +100,14 @@ class Distogram(Task["DistogramConfig", DistanceNetwork, Chains, Chains]):
         `fold` chains; intervals are over chains."""
         predictions = [self.predict(model, chain.alignment) for chain in pairs]
         rows = np.array([self.score_distances(each, chain) for each, chain in zip(predictions, pairs, strict=True)])
-        nll = Score("nll", float(rows[:, 0].sum() / rows[:, 1].sum()), *_resample(rows[:, :2]), "of a distance")
+        nll = Score("nll", float(rows[:, 0].sum() / rows[:, 1].sum()), *resample_ratio(rows[:, :2]), "of a distance")
         scores = [nll]
-        for column, share in enumerate(SHARES, 2):
-            name = "contacts L" if share == 1 else f"contacts L/{share}"
-            scores.append(_average(name, 100 * rows[:, column], "%"))
+        scores += [average_score(name, rows[:, column], "%") for column, name in enumerate(CONTACT_SCORES, 2)]
         outputs, true = [each.describe_states() for each in predictions], [chain.secondary for chain in pairs]
-        scores.append(accuracy_by_text([[*states] for states in outputs], [[*states] for states in true], name="Q3"))
+        states = [(output, truth) for output, truth in zip(outputs, true, strict=True) if truth]
+        if states:  # structure files do not say
+            predicted, expected = ([[*text] for text in side] for side in zip(*states, strict=True))
+            scores.append(accuracy_by_text(predicted, expected, name="Q3"))
         scores += self.score_structures(predictions, pairs, model.reference.cpu())
         sources = [chain.structure.sequence for chain in pairs]
         return Evaluation(sources, outputs, [[states] for states in true], scores)
@@ -146,13 +132,17 @@ class Distogram(Task["DistogramConfig", DistanceNetwork, Chains, Chains]):
             for number in range(count)
         ]
         metrics = [compare_structures(folded[number], chains[number].structure) for number in range(count)]
-        return [
-            _average(name, np.array([row[name] for row in metrics]), "Å" if "RMSD" in name else "")
-            for name in ("lDDT-Cα", "TM-score", "GDT-TS", "RMSD", "clashes")
-        ]
+        return average_metrics(metrics)
 
     def predict(self, model: DistanceNetwork, alignment: Alignment) -> ChainPrediction:
-        """Distributions of distances, torsions and states of the query, by overlapping tiles."""
+        """Distributions of distances, torsions and states of the query, by overlapping tiles. A chain that needs more
+        memory than there is is refused."""
+        parameters, rows, config = count_parameters(model), len(alignment), self.config
+
+        def estimate(length: int) -> int:
+            return estimate_map_bytes(parameters, length, rows, config.bins, config.covariance)
+
+        check_length(estimate, alignment.length, get_free_memory(model), CUT_ADVICE)
         features = build_pair_features(alignment, self.config.covariance).to(get_device(model))
         with inference_mode(model):
             tiles = predict_tiles(model, features, self.config.crop, self.config.stride or self.config.crop // 2)
@@ -178,15 +168,6 @@ class Distogram(Task["DistogramConfig", DistanceNetwork, Chains, Chains]):
         counted = known & (bins < self.bins.count - 1)
         counted = counted.clone().fill_diagonal_(False)
         return structure, 100 * (share * counted).sum(-1) / counted.sum(-1).clamp(min=1)
-
-
-def _average(name: str, values: np.ndarray, unit: str) -> Score:
-    rows = np.column_stack([values, np.ones_like(values)])[~np.isnan(values)]
-    return Score(name, float(rows[:, 0].mean()), *_resample(rows), f"{len(rows)} chains", unit)
-
-
-def _resample(rows: np.ndarray) -> tuple[float, float]:
-    return bootstrap_interval(rows, lambda sums: sums[:, 0] / np.maximum(sums[:, 1], 1e-12))
 
 
 class DistogramConfig(TaskConfig):

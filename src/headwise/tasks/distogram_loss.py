@@ -16,12 +16,13 @@ from torch import Tensor
 from headwise.blocks.losses import Loss
 from headwise.data.batches import BatchPlan
 from headwise.models.alphafold1 import NEIGHBOUR_BINS, DistanceNetwork, PairPrediction, ResiduePrediction
+from headwise.proteins.alignments import AlignedChain
 from headwise.proteins.chain_sets import Chains
-from headwise.proteins.chains import GeneratedChain
 from headwise.proteins.distograms import DistanceBins, measure_bins, symmetrise
 from headwise.proteins.metrics import compute_distances
 from headwise.proteins.pair_features import build_pair_features
 from headwise.proteins.secondary import COIL, STATES, reduce_states
+from headwise.proteins.torsions import measure_torsions
 
 IGNORED = -100  # a target that is not known
 NEIGHBOUR_RADIUS, NEIGHBOURS_A_BIN = 10.0, 3  # Å between Cβ; neighbours in each bin of the accessibility
@@ -90,7 +91,7 @@ class CropData:
         return CropBatch(*(torch.stack([getattr(crop, each.name) for crop in crops]) for each in fields(CropBatch)))
 
 
-def cut_crop(chain: GeneratedChain, settings: CropSettings, top: int, left: int) -> CropBatch:
+def cut_crop(chain: AlignedChain, settings: CropSettings, top: int, left: int) -> CropBatch:
     """One crop, without the dimension of batches; beyond the chain's ends it is zero and has no targets."""
     size = settings.crop
     distances, known = measure_bins(chain.structure, settings.bins)
@@ -118,15 +119,19 @@ def _pad(values: Tensor, size: int, fill: int) -> Tensor:
     return F.pad(values, (0, size - len(values)), value=fill)
 
 
-def measure_residue_targets(chain: GeneratedChain, torsion_bins: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Bins of torsions, states of secondary structure, and bins of neighbours, 3 x (L,)."""
-    places = ((chain.torsions[:, :2] + torch.pi) / (2 * torch.pi) * torsion_bins).floor().long() % torsion_bins
-    torsions = places[:, 0] * torsion_bins + places[:, 1]
-    torsions[0] = torsions[-1] = IGNORED  # φ of the first and ψ of the last residue mean nothing
-    states = torch.tensor([STATES.index("L" if state == COIL else state) for state in chain.secondary])
-    points, _ = chain.structure.beta
-    count = (compute_distances(points) < NEIGHBOUR_RADIUS).sum(-1) - 1
-    return torsions, states, (count // NEIGHBOURS_A_BIN).clamp(max=NEIGHBOUR_BINS - 1)
+def measure_residue_targets(chain: AlignedChain, torsion_bins: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Bins of torsions, states of secondary structure, and bins of neighbours, 3 x (L,); `IGNORED` where they are not
+    known."""
+    measured = measure_torsions(chain.structure)
+    places = ((measured.angles[:, :2] + torch.pi) / (2 * torch.pi) * torsion_bins).floor().long() % torsion_bins
+    torsions = torch.where(measured.known[:, :2].all(-1), places[:, 0] * torsion_bins + places[:, 1], IGNORED)
+    states = torch.full_like(torsions, IGNORED)
+    if chain.secondary:
+        states = torch.tensor([STATES.index("L" if state == COIL else state) for state in chain.secondary])
+    points, known = chain.structure.beta
+    count = ((compute_distances(points) < NEIGHBOUR_RADIUS) & known).sum(-1) - 1
+    neighbours = (count // NEIGHBOURS_A_BIN).clamp(0, NEIGHBOUR_BINS - 1)
+    return torsions, states, torch.where(known, neighbours, IGNORED)
 
 
 def compute_loss(prediction: PairPrediction, batch: CropBatch, auxiliary: float) -> Loss:
@@ -143,16 +148,12 @@ def compute_loss(prediction: PairPrediction, batch: CropBatch, auxiliary: float)
 
 
 def compute_residue_loss(prediction: ResiduePrediction, batch: CropBatch, side: int) -> Tensor:
-    """The sum of the mean cross-entropies of a side's residues."""
-    losses = [
-        F.cross_entropy(
-            getattr(prediction, name).flatten(0, 1).float(),
-            getattr(batch, name)[:, side].flatten(),
-            ignore_index=IGNORED,
-            reduction="mean",
-        )
-        for name in ("torsions", "secondary", "neighbours")
-    ]
+    """The sum of the mean cross-entropies of a side's residues; 0 of what is known of none."""
+    losses = []
+    for name in ("torsions", "secondary", "neighbours"):
+        logits, labels = getattr(prediction, name).flatten(0, 1).float(), getattr(batch, name)[:, side].flatten()
+        total = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
+        losses.append(total / (labels != IGNORED).sum().clamp(min=1))
     return torch.stack(losses).sum()
 
 

@@ -15,32 +15,32 @@ from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.losses import Loss
 from headwise.blocks.stack import count_parameters
 from headwise.data.batches import BatchPlan
-from headwise.data.config import DataConfig
-from headwise.data.prepare import Prepared
 from headwise.decode.config import GREEDY, DecodeConfig
-from headwise.evaluate.bootstrap import bootstrap_interval
-from headwise.evaluate.score import Score
 from headwise.models.alphafold2 import AlphaFold2
-from headwise.models.config import ModelConfig
-from headwise.models.folding_heads import Prediction
-from headwise.models.folding_memory import Alignments, check_length
-from headwise.proteins.alignments import Alignment
-from headwise.proteins.chain_sets import Chains, ChainsConfig, load_chains
+from headwise.models.folding_heads import DISTOGRAM_BINS, Prediction
+from headwise.models.folding_memory import Alignments, check_length, estimate_bytes
+from headwise.proteins.alignments import AlignedChain, Alignment
+from headwise.proteins.chain_sets import Chains
+from headwise.proteins.distograms import DistanceBins
 from headwise.proteins.features import MsaSettings, build_features, collate_features, crop_chain
 from headwise.proteins.metrics import compare_structures
-from headwise.proteins.residues import RESIDUE_TYPES, encode_sequence
+from headwise.proteins.residues import encode_sequence
 from headwise.proteins.rigid_groups import to_atom37
 from headwise.proteins.structure import Structure
-from headwise.tasks.base import Evaluation, Task, TaskConfig
+from headwise.tasks.base import Evaluation, TaskConfig
+from headwise.tasks.chain_task import (
+    CONTACT_SCORES,
+    CUT_ADVICE,
+    METRICS,
+    ChainTask,
+    average_metrics,
+    get_free_memory,
+    score_contacts,
+)
 from headwise.tasks.fold_loss import CLAMP, FoldWeights, Truth, fold_losses, weigh_losses
-from headwise.text.config import TokeniserConfig
-from headwise.text.tokenisers import Tokenisers
-from headwise.text.vocabulary import Characters
 from headwise.train.config import TrainConfig
 from headwise.train.state import LossState, Metric
-from headwise.utils.cpu import get_available_memory
 
-METRICS = ("lDDT-Cα", "TM-score", "GDT-TS", "RMSD", "clashes")
 UNCLAMPED = 0.1  # share of training examples whose backbone FAPE is not clamped (section 1.11.5)
 
 
@@ -85,19 +85,8 @@ class ChainData:
         return ChainBatch(tuple((chain.structure, chain.alignment) for chain in chains))
 
 
-class Fold(Task["FoldConfig", AlphaFold2, Chains, Chains]):
+class Fold(ChainTask["FoldConfig", AlphaFold2]):
     """The structure of chains, all heavy atoms, with a confidence in each residue."""
-
-    @classmethod
-    def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
-        assert isinstance(data, ChainsConfig)
-        train, valid, test = load_chains(data)
-        letters = Characters(RESIDUE_TYPES)
-        return Prepared(Tokenisers(letters, letters), train, valid, valid, test)
-
-    def build(self, model: ModelConfig) -> AlphaFold2:
-        built: AlphaFold2 = model.build(0, 0, self.config.model_task)
-        return built
 
     def build_batches(self, examples: Chains, seed: int, config: TrainConfig) -> ChainData:
         return ChainData(examples, seed, config.batch_size or 1)
@@ -106,17 +95,13 @@ class Fold(Task["FoldConfig", AlphaFold2, Chains, Chains]):
     def units(self) -> str:
         return f"crops of {self.config.crop} residues"
 
-    def load_test_pairs(self, data: DataConfig) -> Chains:
-        assert isinstance(data, ChainsConfig)
-        return load_chains(data)[2]
-
     @property
     def checkpoint_metric(self) -> Metric:
         return Metric("lddt", lower=False)
 
     def loss(self, model: AlphaFold2, batch: ChainBatch, state: LossState) -> Loss:
         """The losses of all chains; a chain weighs by the square root of its length (section 1.11.5)."""
-        crops = [crop_chain(structure, alignment, self.config.crop) for structure, alignment in batch.chains]
+        crops = [crop_chain(structure, self.limit(rows), self.config.crop) for structure, rows in batch.chains]
         self.check_memory(model, max(len(structure) for structure, _, _ in crops), training=True)
         settings, device = self.config.msa_settings, get_device(model)
         examples = [build_features(rows, settings, start=start, mask=True) for _, rows, start in crops]
@@ -131,53 +116,66 @@ class Fold(Task["FoldConfig", AlphaFold2, Chains, Chains]):
         total = len(by_chain) * (by_chain * weights).sum() / weights.sum()
         return Loss(total, total.detach(), torch.tensor(len(by_chain), device=device))
 
+    def limit(self, alignment: Alignment) -> Alignment:
+        """The rows of an alignment that are read."""
+        most = self.config.max_rows
+        return alignment.select(torch.arange(most)) if 0 < most < len(alignment) else alignment
+
     def check_memory(self, model: AlphaFold2, length: int, training: bool) -> None:
         """Refuse a chain that would need more memory than there is."""
-        rows, device = Alignments(self.config.clusters, self.config.extra), get_device(model)
-        available = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else get_available_memory()
-        check_length(model.config, count_parameters(model), length, rows, training, available)
+        rows, parameters = Alignments(self.config.clusters, self.config.extra), count_parameters(model)
+
+        def estimate(length: int) -> int:
+            return estimate_bytes(model.config, parameters, length, rows, training)
+
+        advice = "set task.crop to that, or fewer clusters and extra rows" if training else CUT_ADVICE
+        check_length(estimate, length, get_free_memory(model), advice)
 
     def validate(self, model: AlphaFold2, examples: Chains, pairs: Chains) -> Mapping[str, float]:
-        rows = [self.score_chain(model, chain.structure, chain.alignment) for chain in examples]
+        rows = [self.score_chain(model, chain) for chain in examples]
         names = {"lddt": "lDDT-Cα", "tm": "TM-score", "plddt": "pLDDT"}
         return {name: float(np.mean([row[key] for row in rows])) for name, key in names.items()}
 
-    def score_chain(self, model: AlphaFold2, true: Structure, alignment: Alignment) -> dict[str, float]:
-        """Metrics of the predicted structure, and the mean pLDDT."""
-        predicted, confidence = self.fold(model, alignment)
-        return {**compare_structures(predicted, true), "pLDDT": float(confidence.mean())}
+    def score_chain(self, model: AlphaFold2, chain: AlignedChain) -> dict[str, float]:
+        """Metrics of the predicted structure, the mean pLDDT, and the precision of contacts by the distogram."""
+        prediction = self.predict(model, chain.alignment)
+        predicted, confidence = read_structure(prediction, chain.alignment.query)
+        distances = prediction.distogram[0].cpu().softmax(-1)
+        contacts = score_contacts(distances, DistanceBins(DISTOGRAM_BINS), chain.structure)
+        metrics = compare_structures(predicted, chain.structure)
+        return metrics | {"pLDDT": float(confidence.mean())} | dict(zip(CONTACT_SCORES, contacts, strict=True))
 
     def evaluate(
         self, model: AlphaFold2, pairs: Chains, config: DecodeConfig = GREEDY, language: str = "en"
     ) -> Evaluation:
-        """Metrics of the predicted structures; intervals are over chains."""
-        rows = [self.score_chain(model, chain.structure, chain.alignment) for chain in pairs]
+        """Metrics of the predicted structures and contacts; intervals are over chains."""
+        rows = [self.score_chain(model, chain) for chain in pairs]
         sources = [chain.structure.sequence for chain in pairs]
-        outputs = [f"lDDT-Cα {100 * row['lDDT-Cα']:.1f}, pLDDT {row['pLDDT']:.1f}" for row in rows]
-        scores = [average_score(name, [row[name] for row in rows]) for name in (*METRICS, "pLDDT")]
+        outputs = [
+            f"lDDT-Cα {100 * row['lDDT-Cα']:.1f}, lDDT {100 * row['lDDT']:.1f}, pLDDT {row['pLDDT']:.1f}"
+            for row in rows
+        ]
+        scores = average_metrics(rows, (*METRICS, "lDDT", "pLDDT", *CONTACT_SCORES))
         return Evaluation(sources, outputs, [[""] for _ in rows], scores)
 
     def fold(self, model: AlphaFold2, alignment: Alignment) -> tuple[Structure, Tensor]:
         """The structure of the query, and its pLDDT (L,), 0 to 100. The sample of the alignment is always the same."""
-        prediction = self.predict(model, alignment)
-        residues = torch.tensor([encode_sequence(alignment.query)])
-        atoms, mask = to_atom37(prediction.chain.atoms.cpu(), residues)
-        return Structure(alignment.query, atoms[0].float(), mask[0]), prediction.plddt[0].cpu()
+        return read_structure(self.predict(model, alignment), alignment.query)
 
     def predict(self, model: AlphaFold2, alignment: Alignment) -> Prediction:
         """The outputs for one query, without padding."""
         self.check_memory(model, alignment.length, training=False)
         generator = torch.Generator().manual_seed(0)
-        features = collate_features([build_features(alignment, self.config.msa_settings, generator)])
+        features = collate_features([build_features(self.limit(alignment), self.config.msa_settings, generator)])
         with inference_mode(model):
             return model(features.to(get_device(model), next(model.parameters()).dtype))
 
 
-def average_score(name: str, values: Sequence[float]) -> Score:
-    """The mean over chains with its bootstrap interval."""
-    rows = np.column_stack([values, np.ones(len(values))])[~np.isnan(values)]
-    interval = bootstrap_interval(rows, lambda sums: sums[:, 0] / np.maximum(sums[:, 1], 1e-12))
-    return Score(name, float(rows[:, 0].mean()), *interval, f"{len(rows)} chains", "Å" if "RMSD" in name else "")
+def read_structure(prediction: Prediction, sequence: str) -> tuple[Structure, Tensor]:
+    """The structure of the first chain of a prediction, and its pLDDT (L,)."""
+    residues = torch.tensor([encode_sequence(sequence)])
+    atoms, mask = to_atom37(prediction.chain.atoms.cpu(), residues)
+    return Structure(sequence, atoms[0].float(), mask[0]), prediction.plddt[0].cpu()
 
 
 class FoldConfig(TaskConfig):
@@ -191,6 +189,7 @@ class FoldConfig(TaskConfig):
     clusters: int = Field(128, ge=1)  # rows of the alignment that are centres of clusters, the query included
     extra: int = Field(1024, ge=0)  # rows of the extra alignment
     masked: float = Field(0.15, ge=0, lt=1)  # share of masked residues
+    max_rows: int = Field(0, ge=0)  # of an alignment, the first ones; 1: the query alone; 0: all
     weights: FoldWeights = FoldWeights()
 
     @property

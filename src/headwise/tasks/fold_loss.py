@@ -10,7 +10,7 @@ Letters: B chains, L residues, F frames, P points, N layers of the structure mod
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from headwise.config.base import Config, NonNegativeFloat
 from headwise.models.folding_heads import DISTOGRAM_BINS, ERROR_BINS, ERROR_WIDTH, LDDT_BINS, Prediction
+from headwise.proteins.distograms import DistanceBins
 from headwise.proteins.features import IGNORE, Features, pad_stack
 from headwise.proteins.frames import Frames
 from headwise.proteins.metrics import compute_lddt
@@ -35,7 +36,6 @@ from headwise.proteins.structure import Structure
 from headwise.tasks.fold_violations import violation_loss
 
 CLAMP, SCALE = 10.0, 10.0  # Å
-DISTOGRAM_FIRST, DISTOGRAM_LAST = 2.3125, 21.6875  # inner edges of the bins of distances, in Å
 ANGLE_NORM = 0.02  # weight of the length of torsion angles before they are normalised
 
 
@@ -75,22 +75,21 @@ class Truth:
 def fold_losses(
     prediction: Prediction, truth: Truth, features: Features, weights: FoldWeights, clamp: Tensor | None = None
 ) -> dict[str, Tensor]:
-    """The losses of each chain by name, without weights: (B,) each. `clamp` (B,) is the largest distance that counts in
-    the backbone's FAPE."""
+    """The losses of each chain by name, without weights: (B,) each; those of weight 0 are not computed. `clamp` (B,) is
+    the largest distance that counts in the backbone's FAPE."""
     atoms = truth.atoms.to(prediction.lddt.dtype)
     truth = Truth(truth.residues, atoms, truth.mask & get_tables(atoms.device).mask37[truth.residues])
-    losses = {
-        "fape": side_chain_fape(prediction, truth),
-        "aux": auxiliary_loss(prediction, truth, clamp),
-        "distogram": distogram_loss(prediction.distogram, truth),
-        "masked_msa": masked_msa_loss(prediction.masked_msa, features.labels),
-        "lddt": lddt_loss(prediction, truth),
-        "aligned_error": aligned_error_loss(prediction, truth),
-        "resolved": resolved_loss(prediction.resolved, truth, features.keep),
+    losses: dict[str, Callable[[], Tensor]] = {
+        "fape": lambda: side_chain_fape(prediction, truth),
+        "aux": lambda: auxiliary_loss(prediction, truth, clamp),
+        "distogram": lambda: distogram_loss(prediction.distogram, truth),
+        "masked_msa": lambda: masked_msa_loss(prediction.masked_msa, features.labels),
+        "lddt": lambda: lddt_loss(prediction, truth),
+        "aligned_error": lambda: aligned_error_loss(prediction, truth),
+        "resolved": lambda: resolved_loss(prediction.resolved, truth, features.keep),
+        "violation": lambda: violation_loss(prediction.chain.atoms, truth.residues, features.positions, features.keep),
     }
-    if weights.violation:
-        losses["violation"] = violation_loss(prediction.chain.atoms, truth.residues, features.positions, features.keep)
-    return losses
+    return {name: compute() for name, compute in losses.items() if getattr(weights, name)}
 
 
 def weigh_losses(losses: dict[str, Tensor], weights: FoldWeights) -> Tensor:
@@ -182,8 +181,7 @@ def choose_names(predicted: Tensor, true: Tensor, there: Tensor, residues: Tenso
 def distogram_loss(logits: Tensor, truth: Truth) -> Tensor:
     """Cross-entropy of the distances between Cβ in 64 bins from 2 to 22 Å (section 1.9.8)."""
     beta, known = get_beta(truth.atoms, truth.residues), get_beta(truth.mask.unsqueeze(-1), truth.residues).squeeze(-1)
-    edges = torch.linspace(DISTOGRAM_FIRST, DISTOGRAM_LAST, DISTOGRAM_BINS - 1, device=beta.device, dtype=beta.dtype)
-    labels = torch.bucketize(torch.cdist(beta, beta), edges)
+    labels = DistanceBins(DISTOGRAM_BINS).assign(torch.cdist(beta, beta))
     return mean(classify(logits, labels), known.unsqueeze(1) & known.unsqueeze(2))
 
 

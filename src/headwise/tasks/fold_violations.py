@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from headwise.proteins.frames import normalise
-from headwise.proteins.residues import ATOMS, RESIDUE_INDEX
+from headwise.proteins.residues import ATOM_INDEX, ATOM_RADII, CLASH_OVERLAP, RESIDUE_INDEX
 from headwise.proteins.rigid_groups import get_tables
 
 # C to the next N, in Å: for most residues and before proline
@@ -21,8 +21,6 @@ BOND, BOND_DEVIATION = (1.329, 1.341), (0.014, 0.016)
 # cosines of the angles Cα-C-N and C-N-Cα at a peptide bond, and their standard deviations
 ANGLE_AT_C, ANGLE_AT_N = (-0.4473, 0.0311), (-0.5203, 0.0353)
 TOLERANCE = 12.0  # standard deviations that are allowed
-RADII = {"C": 1.7, "N": 1.55, "O": 1.52, "S": 1.8}  # van der Waals, in Å
-OVERLAP = 1.5  # Å that two spheres may overlap
 N, CA, C = 0, 1, 2  # in atom14
 EPSILON = 1e-10
 
@@ -54,7 +52,7 @@ def clash_loss(atoms: Tensor, residues: Tensor, keep: Tensor, bonded: Tensor) ->
     """Overlaps of atoms of different residues beyond 1.5 Å, summed and divided by the number of atoms (equation 46);
     atoms of a peptide bond, and sulphurs of two cysteines, may touch."""
     tables, length = get_tables(atoms.device, atoms.dtype), atoms.shape[1]
-    by_name = atoms.new_tensor([RADII[name[0]] for name in ATOMS])
+    by_name = atoms.new_tensor(ATOM_RADII)
     there = (tables.mask14[residues] & keep.unsqueeze(-1)).flatten(1)  # (B, A)
     names = tables.atom37[residues].flatten(1)
     radii, points = by_name[names], atoms.flatten(1, 2)
@@ -65,8 +63,8 @@ def clash_loss(atoms: Tensor, residues: Tensor, keep: Tensor, bonded: Tensor) ->
     later = number.unsqueeze(0) > number.unsqueeze(1)  # each pair once: the second atom is of a later residue
     neighbours = (number.unsqueeze(0) == number.unsqueeze(1) + 1) & (slot == N).unsqueeze(0) & (slot == C).unsqueeze(1)
     joined = torch.nn.functional.pad(bonded, (0, 1))[:, number].unsqueeze(2)  # (B, A, 1)
-    sulphur = names == ATOMS.index("SG")
+    sulphur = names == ATOM_INDEX["SG"]
     pairs = later & ~(neighbours & joined) & ~(sulphur.unsqueeze(1) & sulphur.unsqueeze(2))
     pairs = pairs & there.unsqueeze(1) & there.unsqueeze(2)
-    overlap = (radii.unsqueeze(1) + radii.unsqueeze(2) - OVERLAP - distances).relu()
+    overlap = (radii.unsqueeze(1) + radii.unsqueeze(2) - CLASH_OVERLAP - distances).relu()
     return (overlap * pairs).sum((1, 2)) / there.sum(1).clamp(min=1)

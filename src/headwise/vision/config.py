@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -15,6 +15,7 @@ Format = Literal["folders", "idx", "cifar", "rows", "npz", "coco", "captions", "
 class ImagesConfig(DataConfig):
     """Images: a data set by `name`, or files. Without `valid`, a part of `train` is held out for validation."""
 
+    content: ClassVar[Literal["texts", "images", "chains"]] = "images"
     kind: Literal["images"] = "images"
     format: Format = "folders"
     size: tuple[Pixels, Pixels] | tuple[()] = ()  # rows and columns, or one side; empty: that of the files
