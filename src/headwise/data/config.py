@@ -32,6 +32,7 @@ DATA = Table(
         "texts": "headwise.data.config:TextDataConfig",
         "images": "headwise.vision.config:ImagesConfig",
         "chains": "headwise.proteins.chain_sets:ChainsConfig",
+        "episodes": "headwise.worlds.config:EpisodesConfig",
     },
 )
 

@@ -165,14 +165,12 @@ class Environment:
     def __str__(self) -> str:
         return self.id + "".join(f" {key}={json.dumps(value)}" for key, value in self.settings.items())
 
-    def make(self, count: int) -> AnyVectorEnv[Any, Any, Any]:
-        """`count` copies that are stepped together."""
-        mode = "vector_entry_point" if gymnasium.spec(self.id).vector_entry_point and self.is_own else "sync"
-        return self._make(lambda: gymnasium.make_vec(self.id, count, mode, **self.settings))
-
-    def make_drawn(self) -> Any:
-        """One copy that draws frames."""
-        return self._make(lambda: gymnasium.make(self.id, render_mode="rgb_array", **self.settings))
+    def make(self, count: int, drawn: bool = False) -> AnyVectorEnv[Any, Any, Any]:
+        """`count` copies that are stepped together; `drawn` ones can be rendered."""
+        mode, options = "vector_entry_point" if self.is_own else "sync", dict(self.settings)
+        if drawn:
+            options["render_mode"] = "rgb_array"
+        return self._make(lambda: gymnasium.make_vec(self.id, count, mode, **options))
 
     @property
     def is_own(self) -> bool:

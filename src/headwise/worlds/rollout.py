@@ -104,7 +104,13 @@ CONTROLLERS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 POLICIES: Mapping[str, Callable[[], Policy]] = {"random": RandomPolicy, "expert": ExpertPolicy, "noisy": NoisyPolicy}
 
 
-def play(environments: Any, policy: Policy, seeds: Sequence[int]) -> list[Episode]:
+def ignore() -> None:
+    """The default of `before_step`: do nothing."""
+
+
+def play(
+    environments: Any, policy: Policy, seeds: Sequence[int], before_step: Callable[[], None] = ignore
+) -> list[Episode]:
     """Play one episode in each copy, begun with its seed."""
     spaces, count = Spaces.of(environments), environments.num_envs
     observation, _ = environments.reset(seed=[int(seed) for seed in seeds])
@@ -113,6 +119,7 @@ def play(environments: Any, policy: Policy, seeds: Sequence[int]) -> list[Episod
     seen, done, gained = [], [], []
     lengths, terminated = np.zeros(count, np.int64), np.zeros(count, bool)
     while running.any():
+        before_step()
         seen.append(np.array(observation))
         actions = policy.act(seen[-1], rewards)
         done.append(actions.astype(np.int64 if spaces.discrete else np.float32))
@@ -142,3 +149,25 @@ def collect(
             finally:
                 environments.close()
         first += count
+
+
+def film(environment: Environment, policy: Policy, seed: int) -> tuple[Episode, list[np.ndarray]]:
+    """Play one episode and draw it: frames (H, W, 3) of bytes before each action."""
+    from gymnasium.error import DependencyNotInstalled
+
+    environments, frames = environment.make(1, drawn=True), list[np.ndarray]()
+
+    def draw() -> None:
+        drawn = environments.render()
+        frame = drawn[0] if drawn else None
+        if not isinstance(frame, np.ndarray) or frame.ndim != 3:
+            raise UserError(f"{environment.id}: draws no pixels; watch another environment")
+        frames.append(frame.astype(np.uint8))
+
+    try:
+        episode = play(environments, policy, [seed], draw)[0]
+    except DependencyNotInstalled as error:
+        raise UserError(f"{environment.id}: cannot be drawn: {' '.join(str(error).split())}") from None
+    finally:
+        environments.close()
+    return episode, frames

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -13,8 +13,15 @@ from headwise.config.base import Config
 from headwise.errors import UserError
 from headwise.text.base import Tokeniser
 from headwise.text.normalise import PLAIN, Normaliser
+from headwise.worlds.episodes import Episodes
 
-MIN_STD = 1e-2  # of a number that hardly changes in the logs
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MIN_STD = 1e-3  # of a number that hardly changes in the logs
+MAX_DEVIATION = 10.0  # standard deviations, beyond which numbers of a state are cut
+SAMPLE = 5000  # frames of which mean and standard deviation are computed
+QUANTILES = 101  # of the returns of a log
 
 
 @dataclass(frozen=True)
@@ -83,15 +90,53 @@ class EpisodeEncoder(Tokeniser):
     normalise: Normaliser = PLAIN  # of texts: unused
     vocabulary: list[str] = field(default_factory=list, compare=False)  # empty: there are no tokens
 
-    def normalise_observations(self, observations: np.ndarray) -> np.ndarray:
-        """(x - mean) / std as float32; frames (..., H, W, C) become (..., C, H, W)."""
-        x = observations.astype(np.float32)
-        if self.spaces.pixels:
-            x = np.moveaxis(x, -1, -3) / 255
-            mean, std = (np.array(values, np.float32)[:, None, None] for values in (self.mean, self.std))
+    @classmethod
+    def from_episodes(
+        cls, environment: str, settings: Mapping[str, Any], spaces: Spaces, episodes: Episodes
+    ) -> EpisodeEncoder:
+        """Compute the statistics of episodes."""
+        rows = np.concatenate([np.arange(*limits) for limits in zip(episodes.starts, episodes.ends, strict=True)])
+        if spaces.pixels:
+            frames = episodes.observations[rows[:: -(-len(rows) // SAMPLE)]] / np.float32(255)
+            mean, std = frames.mean((0, 1, 2), dtype=np.float64), frames.std((0, 1, 2), dtype=np.float64)
         else:
-            mean, std = np.array(self.mean, np.float32), np.array(self.std, np.float32)
+            mean, std = (f(episodes.observations[rows], axis=0, dtype=np.float64) for f in (np.mean, np.std))
+        returns = episodes.returns
+        quantiles = np.quantile(returns, np.linspace(0, 1, QUANTILES))
+        scale, longest = float(np.abs(returns).max()) or 1.0, int(episodes.lengths.max())
+        numbers = (tuple(float(f"{value:.6g}") for value in values) for values in (mean, std.clip(min=MIN_STD)))
+        return cls(environment, settings, spaces, *numbers, scale, longest, tuple(quantiles.tolist()))
+
+    def normalise_observations(self, observations: Tensor) -> Tensor:
+        """(x - mean) / std, within +-10; frames (..., H, W, C) become (..., C, H, W)."""
+        if not self.spaces.pixels:
+            x = observations.float()
+            return ((x - x.new_tensor(self.mean)) / x.new_tensor(self.std)).clamp(-MAX_DEVIATION, MAX_DEVIATION)
+        x = observations.movedim(-1, -3).float() / 255
+        mean, std = (x.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
         return (x - mean) / std
+
+    @property
+    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Middle and half width of the actions' bounds; 0 and 1 without bounds."""
+        low, high = np.array(self.spaces.low, np.float32), np.array(self.spaces.high, np.float32)
+        bounded = np.isfinite(low) & np.isfinite(high)
+        low, high = np.where(bounded, low, -1), np.where(bounded, high, 1)
+        return (low + high) / 2, (high - low) / 2
+
+    def scale_actions(self, actions: np.ndarray) -> np.ndarray:
+        """Continuous actions, from -1 to 1 within their bounds; discrete ones as they are."""
+        if self.spaces.discrete:
+            return actions
+        middle, half = self._bounds
+        return ((actions - middle) / half).astype(np.float32)
+
+    def unscale_actions(self, actions: np.ndarray) -> np.ndarray:
+        """The way back from `scale_actions`, clipped to the bounds."""
+        if self.spaces.discrete:
+            return actions
+        middle, half = self._bounds
+        return np.clip(middle + half * actions, self.spaces.low, self.spaces.high).astype(np.float32)
 
     def to_json(self) -> dict[str, Any]:
         names = ("environment", "settings", "mean", "std", "scale", "max_steps", "returns")
