@@ -229,6 +229,8 @@ class Act(Task["ActConfig", DecisionTransformer, Episodes, Episodes]):
         from headwise.worlds.rollout import collect
 
         encoder, policy = self.encoder, ModelPolicy(self, model, target)
+        if not encoder.environment:
+            raise UserError("this model's folder names no environment to play in; train it on a log of one (init_from)")
         environment = Environment.of(encoder.environment, encoder.settings)
         return [episode for episode, _ in collect(environment, {"model": (policy, episodes)}, seed)]
 

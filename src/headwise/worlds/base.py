@@ -37,6 +37,17 @@ class StepResult(NamedTuple):
     truncated: np.ndarray
 
 
+def hash_numbers(seeds: np.ndarray, first: np.ndarray, count: int) -> np.ndarray:
+    """`count` uniform numbers in [0, 1) of each seed (N,), from number `first` (N,) on: SplitMix64 (Steele et al.
+    2014)."""
+    steps = first[:, None] + np.arange(1, count + 1, dtype=np.uint64)
+    with np.errstate(over="ignore"):  # modulo 2^64, as intended
+        bits = seeds[:, None] * np.uint64(0xD1342543DE82EF95) + steps * GOLDEN
+        bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((bits ^ (bits >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
 class World(ABC, Generic[Settings]):
     """N copies of an environment. All that changes is in `arrays`, by name, with a row for each copy; a copy depends on
     its seed and its actions alone, so N copies are equal to N single ones."""
@@ -98,16 +109,16 @@ class World(ABC, Generic[Settings]):
         return self.render() if self.config.observe == "pixels" else self.describe()
 
     def draw(self, rows: np.ndarray, count: int = 1) -> np.ndarray:
-        """Uniform random numbers in [0, 1) for these copies, (rows, count): SplitMix64 (Steele et al. 2014) of each
-        copy's seed and of how many it has drawn, so that a state of two numbers says what comes next."""
-        seeds, draws = self.arrays["seed"][rows], self.arrays["draws"][rows]
-        steps = draws[:, None] + np.arange(1, count + 1, dtype=np.uint64)
-        with np.errstate(over="ignore"):  # modulo 2^64, as intended
-            bits = seeds[:, None] * np.uint64(0xD1342543DE82EF95) + steps * GOLDEN
-            bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        """Uniform random numbers in [0, 1) for these copies, (rows, count), which depend on each copy's seed and on how
+        many it has drawn, so that a state of two numbers says what comes next."""
+        draws = self.arrays["draws"][rows]
         self.arrays["draws"][rows] = draws + np.uint64(count)
-        return ((bits ^ (bits >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return hash_numbers(self.arrays["seed"][rows], draws, count)
+
+    def draw_aside(self, rows: np.ndarray, count: int, salt: int) -> np.ndarray:
+        """Random numbers for what has no effect, such as colours: what else is drawn stays the same."""
+        seeds = self.arrays["seed"][rows] ^ np.uint64(salt << 32)
+        return hash_numbers(seeds, np.zeros(len(rows), np.uint64), count)
 
     def save_state(self) -> Arrays:
         """A copy of the state; `restore_state` continues from it bit by bit."""

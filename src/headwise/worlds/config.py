@@ -23,7 +23,7 @@ class EpisodesConfig(DataConfig):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> EpisodesConfig:
-        if self.name or self.test or not self.train:
+        if self.name or self.test:
             raise ValueError("episodes are read from folders; set `train`, and `valid` if you like, and no others")
         return self
 
@@ -39,6 +39,8 @@ class EpisodeSplits(NamedTuple):
 
 def load_episodes(config: EpisodesConfig) -> EpisodeSplits:
     """Read the logs of a config; all must be of one environment with the same settings."""
+    if not config.train:
+        raise UserError("data.train: names no log of episodes; write one with `headwise act collect`")
     root, first = Path(config.root).expanduser(), Path()
     manifests, parts, files = list[Manifest](), dict[str, list[Episodes]](), list[Path]()
     for part in ("train", "valid"):

@@ -74,9 +74,10 @@ class Scene:
         """Draw colours and blobs at the beginning of an episode."""
         arrays, count = world.arrays, self.config.distractors
         if self.config.colours == "random":
-            arrays["palette"][rows] = (256 * world.draw(rows, self.standard.size)).reshape(-1, *self.standard.shape)
+            colours = world.draw_aside(rows, self.standard.size, salt=1)
+            arrays["palette"][rows] = (256 * colours).reshape(-1, *self.standard.shape)
         if count:
-            numbers = world.draw(rows, 6 * count).reshape(-1, count, 6)
+            numbers = world.draw_aside(rows, 6 * count, salt=2).reshape(-1, count, 6)
             arrays["blobs"][rows, :, :2] = numbers[:, :, :2] * (SIDE - BLOB)
             arrays["blobs"][rows, :, 2] = np.where(numbers[:, :, 2] < 0.5, -DRIFT, DRIFT)
             arrays["blob_colours"][rows] = 256 * numbers[:, :, 3:]

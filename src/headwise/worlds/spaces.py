@@ -107,6 +107,13 @@ class EpisodeEncoder(Tokeniser):
         numbers = (tuple(float(f"{value:.6g}") for value in values) for values in (mean, std.clip(min=MIN_STD)))
         return cls(environment, settings, spaces, *numbers, scale, longest, tuple(quantiles.tolist()))
 
+    @classmethod
+    def without_environment(cls, states: int, actions: int, max_steps: int) -> EpisodeEncoder:
+        """That of a folder of `transformers`, which does not say what the model was trained in: states as they are,
+        actions from -1 to 1, and returns in thousands, as the paper has them."""
+        spaces = Spaces((states,), actions, False, (-1.0,) * actions, (1.0,) * actions)
+        return cls("", {}, spaces, (0.0,) * states, (1.0,) * states, 1000.0, max_steps, (0.0, 0.0))
+
     def normalise_observations(self, observations: Tensor) -> Tensor:
         """(x - mean) / std, within +-10; frames (..., H, W, C) become (..., C, H, W)."""
         if not self.spaces.pixels:
