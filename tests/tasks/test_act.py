@@ -119,21 +119,26 @@ def make_tables(log: str, tmp_path: Path, **task: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"), [("grid", {"observe": "state", "coins": 0}), ("reach", {"observe": "state", "max_steps": 40})]
-)
-def test_the_asked_return_is_achieved(name: str, settings: dict[str, Any], tmp_path: Path) -> None:
-    """Of a random policy and an expert in one log: asked for much it does as the expert, for little as the other."""
-    log = record(tmp_path / "log", name, {"random": 20, "expert": 40}, **settings)
-    tables = make_tables(log, tmp_path, targets=[0.0, 5.0])
+def train_on(tmp_path: Path, name: str, targets: tuple[float, ...], **settings: Any) -> Any:
+    """Train on a log of a random policy and an expert, and evaluate: asked for and achieved returns, and scores."""
+    log = record(tmp_path / "log", name, {"random": 20, "expert": 40}, observe="state", **settings)
+    tables = make_tables(log, tmp_path, targets=targets)
     run, _ = headwise.train_experiment(parse_experiment(tables), tmp_path / "runs")
-    trained = headwise.load(run.path, which="last")
-    evaluation = trained.evaluate()
-    asked, achieved = (np.array(texts, float) for texts in (evaluation.sources, evaluation.outputs))
+    evaluation = headwise.load(run.path, which="last").evaluate()
+    return *(np.array(texts, float) for texts in (evaluation.sources, evaluation.outputs)), evaluation.scores
+
+
+def test_the_asked_return_is_achieved(tmp_path: Path) -> None:
+    """Continuous actions: asked for much it does as the expert, for little as the random policy."""
+    asked, achieved, (best, correlation) = train_on(tmp_path, "reach", (0.0, 5.0), max_steps=40)
     low, high = (float(achieved[asked == target].mean()) for target in (0, 5))
-    best, correlation = evaluation.scores
     assert high - low > 1.5 and (best.name, correlation.name) == ("return", "Spearman")
     assert best.value == pytest.approx(high, rel=1e-4) and correlation.value > 30 and len(asked) == 12
+
+
+def test_discrete_actions_are_learnt(tmp_path: Path) -> None:
+    """A random paddle loses most of four things."""
+    assert train_on(tmp_path, "catch", (4.0,), things=1, falls=4)[2][0].value > 2
 
 
 def test_frames_train_and_a_killed_run_is_resumed_bit_by_bit(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ frames or states, continuous or discrete actions.
 DISCREPANCY: the released code removes the position embedding of GPT-2; transformers' has kept a table of 1,024
 positions, of which only the first vector is added, to every token, and a table of one word that nothing reads. They are
 131,200 of its 1,256,854 parameters; the others are the 1,125,654 here. Heads for the next state and the next return
-exist in the released code; the paper trains the actions alone (`task.state_weight`, `task.return_weight`). The LayerNorm
-of the embeddings has PyTorch's epsilon, 1e-5, whatever `norm.eps` says, there as here.
+exist in the released code; the paper trains the actions alone (`task.state_weight`, `task.return_weight`). The
+LayerNorm of the embeddings has PyTorch's epsilon, 1e-5, whatever `norm.eps` says, there as here.
 
 Letters: B rows, T time steps, C width, D numbers of a state, A actions.
 """
