@@ -34,7 +34,7 @@ from headwise.worlds.config import EpisodesConfig, load_episodes
 from headwise.worlds.episodes import Episodes, compute_returns_to_go
 from headwise.worlds.spaces import EpisodeEncoder
 
-ASKED = (0, 20, 40, 60, 80, 100)  # percentiles of the logs' returns that an evaluation asks for
+ASKED = 6  # returns that an evaluation asks for, at equal distances from the lowest to the highest logged
 AT_ONCE = 64  # parts of episodes that are validated together
 FIRST_SEED = 1_000_000  # of episodes of an evaluation, which no log of fewer episodes has
 
@@ -203,8 +203,8 @@ class Act(Task["ActConfig", DecisionTransformer, Episodes, Episodes]):
             return (0.0,)
         if self.config.targets:
             return self.config.targets
-        returns = self.encoder.returns
-        return tuple(dict.fromkeys(returns[percent * (len(returns) - 1) // 100] for percent in ASKED))
+        low, *_, high = self.encoder.returns
+        return tuple(dict.fromkeys(np.linspace(low, high, ASKED).tolist()))
 
     def evaluate(
         self, model: DecisionTransformer, pairs: Episodes, config: DecodeConfig = GREEDY, language: str = "en"
