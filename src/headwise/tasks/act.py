@@ -104,8 +104,7 @@ class EpisodeData:
 
 
 class Act(Task["ActConfig", DecisionTransformer, Episodes, Episodes]):
-    """Actions in an environment, by the return that is asked for (Decision Transformer), or as in the logs (behaviour
-    cloning)."""
+    """Actions by the return that is asked for (Decision Transformer), or as in the logs (behaviour cloning)."""
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:

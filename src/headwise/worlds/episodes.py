@@ -96,7 +96,7 @@ class Episodes:
 
 
 def compute_returns_to_go(rewards: np.ndarray) -> np.ndarray:
-    """The sum of this and all later rewards at each step.
+    """The returns to go: the sum of this and all later rewards at each step.
 
     >>> compute_returns_to_go(np.array([1.0, 0.0, 2.0])).tolist()
     [3.0, 2.0, 2.0]

@@ -111,7 +111,7 @@ def ignore() -> None:
 def play(
     environments: Any, policy: Policy, seeds: Sequence[int], before_step: Callable[[], None] = ignore
 ) -> list[Episode]:
-    """Play one episode in each copy, begun with its seed."""
+    """A rollout: play one episode in each copy, begun with its seed."""
     spaces, count = Spaces.of(environments), environments.num_envs
     observation, _ = environments.reset(seed=[int(seed) for seed in seeds])
     policy.start(environments, seeds)
