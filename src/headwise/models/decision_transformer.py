@@ -108,7 +108,8 @@ class TrajectoryEmbedding(nn.Module):
         self.steps = nn.Embedding(config.max_steps, width)
         self.positions = config.positions.build_positions(width)
         tanh = config.embedding == "tanh"
-        self.activation, self.norm = (nn.Tanh(), nn.Identity()) if tanh else (nn.Identity(), nn.LayerNorm(width))
+        self.activation = nn.Tanh() if tanh else nn.Identity()
+        self.norm = nn.Identity() if tanh else nn.LayerNorm(width)
         self.drop = make_dropout(config.dropout)
 
     def forward(self, trajectory: Trajectory) -> Stream:

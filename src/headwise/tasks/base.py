@@ -116,7 +116,7 @@ class TaskConfig(Config):
     kind: str
     task_class: ClassVar[type[AnyModelTask]]  # what `build` returns
     model_of: ClassVar[str] = ""  # the task whose model it trains, such as "classify" of a regression; empty: its own
-    reads: ClassVar[Literal["texts", "images", "chains"]] = "texts"  # the kind of `[data]`
+    reads: ClassVar[Literal["texts", "images", "chains", "episodes"]] = "texts"  # the kind of `[data]`
     unpaired: ClassVar[bool] = False  # trained on texts without sources
     one_to_one: ClassVar[bool] = False  # a target has one label for each word of its source
     labelled: ClassVar[bool] = False  # targets are labels, taken from the data and not from a pretrained model

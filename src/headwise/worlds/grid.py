@@ -126,7 +126,7 @@ class Grid(World[GridConfig]):
         free = (tiles != WALL) & ~locked
         distance = measure_distance(start, free & (tiles != EXIT))
         wanted = np.isin(tiles, (DOOR, KEY, COIN)) & (distance < FAR)
-        target = np.where(wanted.any((1, 2))[:, None, None], wanted, tiles == EXIT)
+        target = np.where(wanted.any((1, 2), keepdims=True), wanted, tiles == EXIT)
         nearest = np.where(target, distance, 2 * FAR).reshape(self.count, -1).argmin(1)
         goal = np.zeros(tiles.shape, bool)
         goal.reshape(self.count, -1)[every, nearest] = True

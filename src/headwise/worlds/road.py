@@ -143,8 +143,8 @@ class Road(World[RoadConfig]):
         palette = self.arrays["palette"]
         frames = paint(ground, palette)
         self.scene.render_blobs(self.arrays, frames)
-        where = np.full((2, self.count), [[CAR_ROW - 3], [CAR_COLUMN - 2]])
-        stamp(frames, make_box(7, 4), *where, palette[:, CAR])
+        top, left = np.full(self.count, CAR_ROW - 3), np.full(self.count, CAR_COLUMN - 2)
+        stamp(frames, make_box(7, 4), top, left, palette[:, CAR])
         return frames
 
     def describe(self) -> np.ndarray:

@@ -123,16 +123,16 @@ def play(
         seen.append(np.array(observation))
         actions = policy.act(seen[-1], rewards)
         done.append(actions.astype(np.int64 if spaces.discrete else np.float32))
-        observation, rewards, ended, cut, _ = environments.step(done[-1])
+        observation, rewards, ended, stopped, _ = environments.step(done[-1])
         gained.append(rewards.astype(np.float32))
         lengths += running
         terminated |= running & ended
-        running &= ~(ended | cut)
-    arrays = [
-        [np.stack([step[row] for step in steps[:length]]) for steps in (seen, done, gained)]
-        for row, length in enumerate(lengths)
-    ]
-    return [Episode(*own, bool(end)) for own, end in zip(arrays, terminated, strict=True)]
+        running &= ~(ended | stopped)
+
+    def cut(steps: list[np.ndarray], row: int) -> np.ndarray:
+        return np.stack([step[row] for step in steps[: lengths[row]]])
+
+    return [Episode(cut(seen, row), cut(done, row), cut(gained, row), bool(terminated[row])) for row in range(count)]
 
 
 def collect(

@@ -104,8 +104,8 @@ class EpisodeEncoder(Tokeniser):
         returns = episodes.returns
         quantiles = np.quantile(returns, np.linspace(0, 1, QUANTILES))
         scale, longest = float(np.abs(returns).max()) or 1.0, int(episodes.lengths.max())
-        numbers = (tuple(float(f"{value:.6g}") for value in values) for values in (mean, std.clip(min=MIN_STD)))
-        return cls(environment, settings, spaces, *numbers, scale, longest, tuple(quantiles.tolist()))
+        means, stds = (tuple(float(f"{value:.6g}") for value in values) for values in (mean, std.clip(min=MIN_STD)))
+        return cls(environment, settings, spaces, means, stds, scale, longest, tuple(quantiles.tolist()))
 
     @classmethod
     def without_environment(cls, states: int, actions: int, max_steps: int) -> EpisodeEncoder:
