@@ -88,6 +88,7 @@ HOMES = {  # in the order of years
     "detr": "headwise.models.detr:ENTRY",
     "alphafold1": "headwise.models.alphafold1:ENTRY",
     "alphafold2": "headwise.models.alphafold2:ENTRY",
+    "decision-transformer": "headwise.models.decision_transformer:ENTRY",
 }
 
 

@@ -28,6 +28,10 @@ from headwise.text.tokenisers import Tokenisers
 from headwise.vision.images import Images
 from headwise.vision.pixels import Pixels
 from headwise.vision.scenes import draw_scenes
+from headwise.worlds.environments import Environment
+from headwise.worlds.episodes import Episodes
+from headwise.worlds.rollout import RandomPolicy, collect
+from headwise.worlds.spaces import EpisodeEncoder, Spaces
 
 LEARNING = [
     (name, task)
@@ -44,6 +48,11 @@ UNREACHED = {  # "model task parameter" -> why the loss does not reach it
             "a classifier reads the first token, which has neither a position nor a token type, so those of the last "
             "layer change nothing"
         for name in ("distance", "kernel", "type_bias", "types")
+    },
+    **{
+        f"decision-transformer act predict_{name}":
+            "the paper trains the actions alone; task.state_weight and task.return_weight train these heads"
+        for name in ("observation.weight", "observation.bias", "return.weight", "return.bias")
     },
 }  # fmt: skip
 WORDS = ("the", "old", "dog", "sees", "a", "cat", "and", "it", "runs", "home")
@@ -69,6 +78,7 @@ def write_texts(folder: Path) -> None:
 MORE = {"answer": {"columns": ["question", "text", "answer"]}, "masked": {"format": "lines"}}
 MORE["language-model"] = MORE["masked"]
 CHAINS = {"distogram": {"families": 8, "members": 1, "min_length": 20, "max_length": 24, "rows": 4}}
+STATES = {"observe": "state"}
 OUTPUTS: dict[str, Callable[[Any], Any]] = {
     "classify-images": classify_images.collect_labels,
     "detect": detect.collect_classes,
@@ -83,6 +93,14 @@ def make_images(task: str) -> Corpus:
     return Tokenisers(Pixels.from_images(drawn.pixels), OUTPUTS[task](drawn.targets)), drawn
 
 
+def make_episodes() -> Corpus:
+    """Episodes of a world with discrete actions."""
+    played = [episode for episode, _ in collect(Environment.of("grid", STATES), {"random": (RandomPolicy(), 4)}, 0)]
+    episodes = Episodes.join(played)
+    encoder = EpisodeEncoder.from_episodes("grid", STATES, Spaces((217,), 4, True), episodes)
+    return Tokenisers(encoder, encoder), episodes
+
+
 @pytest.fixture(scope="module")
 def corpus_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Experiment], Corpus]:
     """The data of each task, once for all models."""
@@ -93,6 +111,8 @@ def corpus_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Experi
         if task not in known:
             if task in OUTPUTS:
                 known[task] = make_images(task)
+            elif task == "act":
+                known[task] = make_episodes()
             else:
                 file, cache = str(folder / f"{task}.tsv"), str(folder / "cache")
                 files = {} if task in CHAINS else {"train": file, "valid": file}

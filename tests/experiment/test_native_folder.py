@@ -30,9 +30,10 @@ IMAGES = ("classify-images", "detect", "caption")
 DATA = {**{task: {"name": "digits"} for task in IMAGES}, "distogram": {}, "fold": {}}  # chains are generated
 TRAINED = [(name, task) for name, entry in sorted(CATALOG.items()) for task in entry.config.tasks if task != "encode"]
 EXPRESSIBLE = {  # tiny models that transformers loads
-    "albert masked", "albert tag", "bart transduce", "bert answer", "bert classify", "deit classify-images",
-    "fnet masked", "gpt language-model", "gpt2 language-model", "llama language-model", "resnet classify-images",
-    "swin classify-images", "switch transduce", "t5 transduce", "transformer transduce", "vit classify-images",
+    "albert masked", "albert tag", "bart transduce", "bert answer", "bert classify", "decision-transformer act",
+    "deit classify-images", "fnet masked", "gpt language-model", "gpt2 language-model", "llama language-model",
+    "resnet classify-images", "swin classify-images", "switch transduce", "t5 transduce", "transformer transduce",
+    "vit classify-images",
 }  # fmt: skip
 
 
@@ -58,6 +59,8 @@ def run(loaded: TrainedModel) -> Tensor:
         pixels = loaded.tokenisers.source
         shape = (2, pixels.channels, pixels.height, pixels.width)
         inputs: tuple[Tensor, ...] = (torch.rand(shape, generator=torch.Generator().manual_seed(0)),)
+    elif loaded.task.kind == "act":
+        return loaded.model(*loaded.model.make_blank_inputs(2, 4, device="cpu")).actions
     else:
         inputs = (torch.tensor([[5, 6, 7, 2], [8, 5, 9, 2]]),)
     outputs: Any = loaded.model(*inputs, *inputs[: loaded.task.kind == "transduce"])

@@ -27,7 +27,7 @@ def test_every_task_of_every_architecture_has_a_column() -> None:
 
 
 def test_cells_follow_the_classes() -> None:
-    assert build_row("gpt2") == ["`gpt2`", "`gpt2`", "yes", "yes", "yes", *[""] * 7, "`tokenizer.json`"]
+    assert build_row("gpt2") == ["`gpt2`", "`gpt2`", "yes", "yes", "yes", *[""] * 8, "`tokenizer.json`"]
     assert build_row("bert")[5:9] == ["yes"] * 4 and build_row("vit")[-1] == "`preprocessor_config.json`"
 
 

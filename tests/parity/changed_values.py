@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import transformers
-from tiny_folders import build_hf_config, build_hf_model, logits, save_folder
+from tiny_folders import build_hf_config, build_hf_model, build_steps, logits, save_folder
 
 from headwise import UserError
 from headwise.interop.hf import load_architecture
@@ -124,6 +124,9 @@ def run_alone(model: Any) -> None:
     """Run a model of transformers on inputs of the compared shapes."""
     if model.main_input_name == "pixel_values":
         model(torch.zeros(2, 3, 32, 32))
+        return
+    if model.main_input_name == "states":
+        model(**build_steps(model.config))
         return
     ids = torch.tensor([[5, 6, 7, 8, 9, 10, 11, 5]])
     model(input_ids=ids, **({"decoder_input_ids": ids} if model.config.is_encoder_decoder else {}))

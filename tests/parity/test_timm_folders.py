@@ -30,7 +30,8 @@ from headwise import UserError
 from headwise.cli.main import main
 from headwise.interop.hf.check import check_folder
 from headwise.interop.hf.read import read_folder
-from headwise.interop.hf.write import InexpressibleError, write_folder
+from headwise.interop.hf.refusal import InexpressibleError
+from headwise.interop.hf.write import write_folder
 from headwise.interop.timm import FAMILIES, import_architecture, load_family
 from headwise.interop.timm.config import PretrainedCfg
 from headwise.testing import assert_parity

@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers.utils import logging
 
 from headwise.interop.hf.read import ImportedModel
+from headwise.models.decision_transformer import Trajectory
 from headwise.testing import assert_parity
 from headwise.text import BOS, EOS
 
@@ -124,6 +125,9 @@ TINY: dict[str, dict[str, Any]] = {
         "num_labels": 3, "num_queries": 5, "use_timm_backbone": False,
         "backbone_config": {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [32, 64], "depths": [1, 1]},
     },
+    "decision_transformer": {
+        "state_dim": 5, "act_dim": 3, "hidden_size": 16, "max_ep_len": 20, "n_head": 2, "n_layer": 2, "n_positions": 24,
+    },
 }  # fmt: skip
 CLASS_SETTINGS: dict[str, dict[str, Any]] = {"ReformerModelWithLMHead": {"is_decoder": True}}
 PROCESSOR = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
@@ -156,6 +160,8 @@ def logits(imported: ImportedModel, model: Any) -> tuple[Tensor, Tensor]:
         images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
         actual, expected = imported.model(images), model(images).logits
         return getattr(actual, "logits", actual), expected
+    if imported.task == "act":
+        return predict_actions(imported, model)
     order = torch.tensor(imported.vocabularies.source.hf_ids).clamp(min=0)
     ids = torch.tensor([[5, 6, 7, 8, 9, 10], [11, 5, 12, 13, 14, 15]])
     real = [number for number in range(len(order)) if number not in imported.vocabularies.target.suppressed_ids]
@@ -177,6 +183,22 @@ def logits(imported: ImportedModel, model: Any) -> tuple[Tensor, Tensor]:
     else:
         actual, expected = imported.model(ids), model(order[ids]).logits
     return actual[..., real], expected[..., order][..., real]
+
+
+def build_steps(config: Any) -> dict[str, Tensor]:
+    """Time steps of episodes, as `transformers` reads them."""
+    random = torch.Generator().manual_seed(1)
+    sizes = {"returns_to_go": 1, "states": config.state_dim, "actions": config.act_dim}
+    steps = {name: torch.randn(2, 6, size, generator=random) for name, size in sizes.items()}
+    return {**steps, "timesteps": torch.arange(6).expand(2, 6) % config.max_ep_len}
+
+
+def predict_actions(imported: ImportedModel, model: Any) -> tuple[Tensor, Tensor]:
+    """Actions by ours and theirs after the same time steps."""
+    steps = build_steps(model.config)
+    returns = steps["returns_to_go"].squeeze(-1)
+    actual = imported.model(Trajectory(returns, steps["states"], steps["actions"], steps["timesteps"])).actions
+    return actual, model(**steps).action_preds
 
 
 def assert_equal_logits(imported: ImportedModel, model: Any) -> None:

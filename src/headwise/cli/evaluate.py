@@ -51,6 +51,9 @@ def evaluate(
     outputs: Annotated[Path | None, Parameter(help="Write source, output and references to this TSV.")] = None,
     confusion: Annotated[Path | None, Parameter(help="Draw the confusion matrix to this .svg or .png.")] = None,
     by_length: Annotated[Path | None, Parameter(help="Plot the score over source length to this .svg or .png.")] = None,
+    by_return: Annotated[
+        Path | None, Parameter(help="Of an agent: plot returns over those asked for to this .svg or .png.")
+    ] = None,
     show: Annotated[int, Parameter(help="Print this many examples.")] = 0,
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
@@ -59,7 +62,8 @@ def evaluate(
 ) -> None:
     """Evaluate a run, with 95 % confidence intervals (bootstrap over examples).
 
-    Encoder-decoders are scored by BLEU or error rates, language models by perplexity, classifiers by accuracy and F1.
+    Encoder-decoders are scored by BLEU or error rates, language models by perplexity, classifiers by accuracy and F1,
+    agents by the returns of new episodes in their environment.
     Without --data: on the experiment's test split, or its validation split if there is no test split.
 
     For example:
@@ -74,12 +78,15 @@ def evaluate(
         headwise evaluate runs/ewt-lstm --confusion tags.svg
         headwise evaluate runs/shakespeare-lstm --data sonnets.txt
         headwise evaluate vit-base-patch16-224 --data photos/
+        headwise evaluate runs/grid --by-return returns.svg
     """
     loaded = load_model([run, *(and_ or ())], checkpoint, device, threads, data_root)
-    _check(loaded, outputs, show, confusion, by_length)
+    _check(loaded, outputs, show, confusion, by_length, by_return)
     options = {"beams": beams, "length_penalty": length_penalty, "coverage_penalty": coverage_penalty}
     settings: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     pairs: Sequence[Pair] = ()
+    if data and loaded.experiment.task.reads == "episodes":
+        raise UserError("--data: an agent is scored by new episodes in its environment; leave it out")
     if data and loaded.experiment.task.reads == "images":
         loaded = _replace_images(loaded, data)
     elif data:
@@ -95,6 +102,10 @@ def evaluate(
         say(f"confusion matrix: {_draw_confusion(evaluation, confusion, run.name)}")
     if by_length:
         say(f"score over length: {_draw_by_length(evaluation, loaded, by_length, run.name)}")
+    if by_return:
+        from headwise.inspect.returns import plot_returns
+
+        say(f"returns: {plot_returns(evaluation, by_return, run.name)}")
     if json_:
         print(json.dumps({"run": str(run)} | _to_json(evaluation, loaded, settings), indent=1))
         return
@@ -105,7 +116,12 @@ def evaluate(
 
 
 def _check(
-    loaded: TrainedModel, outputs: Path | None, show: int, confusion: Path | None, by_length: Path | None
+    loaded: TrainedModel,
+    outputs: Path | None,
+    show: int,
+    confusion: Path | None,
+    by_length: Path | None,
+    by_return: Path | None,
 ) -> None:
     """Raise for options that do not fit the task, before the evaluation."""
     from headwise.inspect.files import check_ending
@@ -120,7 +136,9 @@ def _check(
 
         known = " or ".join(name for name in TASKS.names if task_config(name).confusion)
         raise UserError(f"--confusion: this run was trained to {kind}; name one that was trained to {known}")
-    for picture in (confusion, by_length):
+    if by_return and task.reads != "episodes":
+        raise UserError(f"--by-return: this run was trained to {kind}, and is asked for no return; leave it out")
+    for picture in (confusion, by_length, by_return):
         if picture:
             check_ending(picture, ".svg", ".png")
 

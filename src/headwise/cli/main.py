@@ -51,6 +51,7 @@ COMMANDS = {
             "headwise.cli.compare_structures:compare_structures",
             "Compare a predicted protein structure with the true one: lDDT, TM-score, GDT-TS.",
         ),
+        "act": ("headwise.cli.act:app", "Collect and watch episodes of agents in environments."),
         "answer": ("headwise.cli.answer:answer", "Answer questions with a span of a text."),
         "fill-mask": ("headwise.cli.fill_mask:fill_mask", "Fill in masked words with a masked language model."),
         "detect-replaced": (

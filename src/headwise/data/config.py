@@ -33,6 +33,7 @@ DATA = Table(
         "images": "headwise.vision.config:ImagesConfig",
         "chains": "headwise.proteins.chain_sets:ChainsConfig",
         "structures": "headwise.proteins.structure_sets:StructuresConfig",
+        "episodes": "headwise.worlds.config:EpisodesConfig",
     },
 )
 

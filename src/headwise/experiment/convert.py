@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from headwise.config.base import validate
-from headwise.data.config import TextDataConfig
+from headwise.data.config import DataConfig, TextDataConfig
 from headwise.decode.config import DecodeConfig
 from headwise.decode.ensemble import Ensemble
 from headwise.errors import UserError
@@ -21,11 +21,14 @@ from headwise.interop.gguf_llama import read_gguf
 from headwise.interop.hf.hub import find_folder
 from headwise.interop.hf.image_processor import PROCESSOR
 from headwise.interop.hf.read import ImportedModel, read_folder
-from headwise.interop.hf.write import InexpressibleError, Layout, write_folder
+from headwise.interop.hf.refusal import InexpressibleError
+from headwise.interop.hf.write import Layout, write_folder
+from headwise.interop.hf.write_agent import write_agent
 from headwise.models.image_fields import ImageFields
 from headwise.models.ngram import BackoffConfig
 from headwise.ngram.arpa import from_arpa as read_arpa
 from headwise.tasks.language_model import LanguageModelConfig
+from headwise.tasks.tables import task_config
 from headwise.text import SPECIALS
 from headwise.text.hf import HfTokeniser
 from headwise.text.tokenisers import Tokenisers
@@ -33,6 +36,7 @@ from headwise.text.vocabulary import Characters, Words
 from headwise.train.config import TrainConfig
 from headwise.vision.config import ImagesConfig
 from headwise.vision.named_sets import UNKNOWN
+from headwise.worlds.config import EpisodesConfig
 
 CONTEXT = 1024  # tokens of a block in evaluation, at most
 MISSING_PROCESSOR = {  # by whether the model reads images: the missing file, and the class that writes it
@@ -95,10 +99,11 @@ def to_trained_model(imported: ImportedModel, source: Path) -> TrainedModel:
     if imported.task == "language-model":
         task["context"] = min(imported.context, CONTEXT)
         decode = decode.replace(context=imported.context)
+    unknown_data: dict[str, DataConfig] = {"images": ImagesConfig(name=UNKNOWN), "episodes": EpisodesConfig()}
     experiment = Experiment(
         name=source.stem,
         task=task,
-        data=ImagesConfig(name=UNKNOWN) if reads_images else TextDataConfig(),
+        data=unknown_data.get(task_config(imported.task).reads, TextDataConfig()),
         model=imported.config,
         train=TrainConfig(epochs=1),
         decode=decode,
@@ -116,6 +121,9 @@ def to_hf(loaded: TrainedModel, folder: Path | str, layout: Layout = "auto", mod
     function = getattr(loaded.task.config, "function", "")
     config, kind = loaded.experiment.model, loaded.task.kind
     try:
+        if kind == "act" and layout != "timm":
+            write_agent(loaded.model, config, kind, loaded.tokenisers, folder, model_type)
+            return ""
         write_folder(
             loaded.model,
             config,

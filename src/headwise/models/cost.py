@@ -41,6 +41,14 @@ class HasBlankInputs(Protocol):
     def make_blank_inputs(self, rows: int, length: int) -> tuple[Any, ...]: ...
 
 
+@runtime_checkable
+class HasMaxLength(Protocol):
+    """A model that reads so many inputs at once at most, where it has learned positions; 0: any number."""
+
+    @property
+    def max_length(self) -> int: ...
+
+
 def summarise(
     entry: Entry, size: str, *, vocab: int = 0, length: int = 0, settings: Mapping[str, Any] | None = None
 ) -> Summary:
@@ -88,6 +96,8 @@ def count_flops(model: nn.Module, length: int, image: Image) -> int:
 
 def list_length_limits(model: nn.Module) -> list[int]:
     """The largest lengths of encoder and decoder, where positions are learned."""
+    if isinstance(model, HasBlankInputs) and isinstance(model, HasMaxLength) and model.max_length:
+        return [model.max_length]
     sides = [side for side in model.children() if isinstance(side, Encoder | Decoder)]
     return [
         table.max_length - (side.prefix_id is not None) - (getattr(side, "suffix_id", None) is not None)

@@ -34,6 +34,7 @@ from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
 from headwise.train.state import Data, LossState, Metric
 from headwise.vision.images import Images
+from headwise.worlds.episodes import Episodes
 
 
 class TrainingData(Data, Protocol):
@@ -115,7 +116,7 @@ class TaskConfig(Config):
     kind: str
     task_class: ClassVar[type[AnyModelTask]]  # what `build` returns
     model_of: ClassVar[str] = ""  # the task whose model it trains, such as "classify" of a regression; empty: its own
-    reads: ClassVar[Literal["texts", "images", "chains"]] = "texts"  # the content of `[data]`
+    reads: ClassVar[Literal["texts", "images", "chains", "episodes"]] = "texts"  # the content of `[data]`
     unpaired: ClassVar[bool] = False  # trained on texts without sources
     one_to_one: ClassVar[bool] = False  # a target has one label for each word of its source
     labelled: ClassVar[bool] = False  # targets are labels, taken from the data and not from a pretrained model
@@ -147,9 +148,9 @@ class TaskConfig(Config):
 Settings = TypeVar("Settings", bound=TaskConfig)
 Model = TypeVar("Model", bound=nn.Module)  # what `build` returns
 ExampleSet = TypeVar(
-    "ExampleSet", bound=Examples | Images | Chains
+    "ExampleSet", bound=Examples | Images | Chains | Episodes
 )  # training and validation data, tokenised or decoded
-PairSet = TypeVar("PairSet", Sequence[Pair], Images, Chains)  # test data as in the files
+PairSet = TypeVar("PairSet", Sequence[Pair], Images, Chains, Episodes)  # test data as in the files
 
 
 class Task(ABC, Generic[Settings, Model, ExampleSet, PairSet]):
@@ -274,10 +275,10 @@ class TextTask(Task[Settings, Model, Examples, Sequence[Pair]]):
 
 
 def take_first(pairs: PairSet, count: int) -> PairSet:
-    """The first `count` pairs, images or chains."""
-    return (
-        pairs.take(range(min(count, len(pairs)))) if isinstance(pairs, Images | Chains) else list(islice(pairs, count))
-    )
+    """The first `count` pairs, images, chains or episodes."""
+    if isinstance(pairs, Images | Chains | Episodes):
+        return pairs.take(range(min(count, len(pairs))))
+    return list(islice(pairs, count))
 
 
 def token_nll(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:

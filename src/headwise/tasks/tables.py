@@ -38,6 +38,7 @@ TASKS = Table(
         "embed": f"{_HERE}.embed:EmbedConfig",
         "distogram": f"{_HERE}.distogram:DistogramConfig",
         "fold": f"{_HERE}.fold:FoldConfig",
+        "act": f"{_HERE}.act:ActConfig",
     },
 )
 

@@ -16,7 +16,7 @@ from headwise.text.normalise import Normaliser
 from headwise.text.paired import SEPARATOR, Paired
 from headwise.utils.files import read_json, write
 
-# kind -> "module:Class"; a reader of images is in a package above this one
+# kind -> "module:Class"; those of images and episodes are in packages above this one
 HOMES = {
     "characters": "headwise.text.vocabulary:Characters",
     "words": "headwise.text.vocabulary:Words",
@@ -30,6 +30,7 @@ HOMES = {
     "marian": "headwise.text.marian:MarianTokeniser",
     "pixels": "headwise.vision.pixels:Pixels",
     "levels": "headwise.vision.pixel_levels:PixelLevels",
+    "episodes": "headwise.worlds.spaces:EpisodeEncoder",
 }
 FORMAT, VERSION = "headwise-tokenisers", 1
 

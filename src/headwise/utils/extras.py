@@ -21,6 +21,7 @@ EXTRAS = {  # the name that is imported -> the extra; tests compare it with pypr
     "sentencepiece": "marian",
     "tensorboard": "tensorboard",
     "optuna": "search",
+    "gymnasium": "rl",
     "huggingface_hub": "hub",
     "mlflow": "mlflow",
     "sqlalchemy": "mlflow",

@@ -34,6 +34,9 @@ task `classify-images`, `detect` or, without a head, `encode-images`; the task b
 `preprocessor_config.json` (image_processor.py). An example is vit.py with
 `tests/parity/test_hf_vit.py`.
 
+A model that acts in an environment has an `HfAgentConfig` (decision_transformer.py) and the task `act`; what a folder
+of `transformers` does not say of its environment is in `headwise-tokenisers.json` (write_agent.py).
+
 Models of timm have another `config.json`; headwise.interop.timm says how to add one.
 
 Tied tables, absent biases, layers that share weights, the base model's prefix, the order of the vocabulary
@@ -64,6 +67,7 @@ ARCHITECTURES = {  # model_type -> module:name
     "big_bird": "headwise.interop.hf.bigbird:BIGBIRD",
     "deberta": "headwise.interop.hf.deberta:DEBERTA",
     "deberta-v2": "headwise.interop.hf.deberta_v2:DEBERTA_V2",
+    "decision_transformer": "headwise.interop.hf.decision_transformer:DECISION_TRANSFORMER",
     "deit": "headwise.interop.hf.deit:DEIT",
     "dinov2": "headwise.interop.hf.dinov2:DINOV2",
     "dinov2_with_registers": "headwise.interop.hf.dinov2:DINOV2_WITH_REGISTERS",

@@ -12,9 +12,11 @@ from typing import Any, Literal, get_args, get_origin
 
 from headwise.interop.hf import ARCHITECTURES, load_architecture
 from headwise.interop.hf.architecture import Architecture, HfConfig, write_no_tokeniser_files
+from headwise.interop.hf.decision_transformer import HfAgentConfig
 from headwise.interop.hf.ignored_keys import REASONS, find_reason
 from headwise.interop.hf.image_processor import PROCESSOR
 from headwise.interop.hf.images import HfImageConfig
+from headwise.interop.hf.text import NATIVE
 from headwise.interop.hf.tokenizer_classes import ALIASES, CLASSES, VERBATIM
 from headwise.interop.hf.tokenizer_config import ACTING, NEUTRAL, NO_EFFECT, TOKENIZER
 from headwise.interop.timm import FAMILIES, import_architecture
@@ -29,6 +31,7 @@ COLUMNS = {  # column -> tasks
     "masked": ("masked",),
     "replaced tokens": ("replaced-tokens",),
     "detect": ("detect",),
+    "act": ("act",),
     "encode": ("encode", "encode-images"),
 }
 YES, NO = "yes", ""
@@ -38,8 +41,8 @@ INTRODUCTION = (
     "and written is in [import and export](interop.md).",
     "Every architecture is read and written. A column has a yes where a class of `transformers` with such a head is "
     "read and written: to generate (language models, encoder-decoders), classify (texts or images), tag words, answer "
-    "questions with a span, fill masks, find replaced tokens, detect objects, encode without a head. The last column "
-    "is the file that texts or images are prepared with.",
+    "questions with a span, fill masks, find replaced tokens, detect objects, act in an environment, encode without a "
+    "head. The last column is the file that texts or images are prepared with.",
 )
 KEYS_TITLE = "## Keys of config.json"
 KEYS_INTRODUCTION = (
@@ -166,6 +169,8 @@ def build_row(model_type: str) -> list[str]:
 def _name_processor(architecture: Architecture) -> str:
     if issubclass(architecture.hf_config, HfImageConfig):
         return f"`{PROCESSOR}`"
+    if issubclass(architecture.hf_config, HfAgentConfig):
+        return f"`{NATIVE}`, where Headwise wrote it"
     own_files = architecture.write_tokeniser_files is not write_no_tokeniser_files
     return f"`{TOKENIZER}`, SentencePiece" if own_files else f"`{TOKENIZER}`"
 

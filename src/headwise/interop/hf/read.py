@@ -17,6 +17,7 @@ from headwise.errors import UserError
 from headwise.interop.folders import read_json
 from headwise.interop.hf import find_architecture
 from headwise.interop.hf.architecture import Architecture, HfTextConfig
+from headwise.interop.hf.decision_transformer import HfAgentConfig
 from headwise.interop.hf.files import LazyStateDict, open_state_dict
 from headwise.interop.hf.ignored_keys import GENERATION
 from headwise.interop.hf.image_processor import PROCESSOR
@@ -26,6 +27,7 @@ from headwise.interop.hf.sizes import AllocationLimit, check_sizes
 from headwise.interop.hf.text import (
     GENERATIVE_TASKS,
     LABELLERS,
+    NATIVE,
     NO_VOCABULARIES,
     TokeniserFiles,
     Vocabularies,
@@ -44,6 +46,7 @@ from headwise.text.hf import HfTokeniser, VocabularyMap
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
 from headwise.vision.pixels import Pixels
+from headwise.worlds.spaces import EpisodeEncoder
 
 GENERATION_CONFIG = "generation_config.json"
 
@@ -69,6 +72,8 @@ def read_folder(folder: Path | str) -> ImportedModel:
     architecture, weights = find_architecture(data, where), open_state_dict(folder)
     if issubclass(architecture.hf_config, ImageConfig):
         return build_image_model(architecture, data, weights, folder)
+    if issubclass(architecture.hf_config, HfAgentConfig):
+        return build_agent(architecture, data, weights, folder)
     if architecture.classes[architecture.read_class_name(data, where)] in GENERATIVE_TASKS:
         data = merge_start_tokens(folder, data, architecture)
     imported = build_text_model(architecture, data, weights, architecture.read_tokeniser_files(folder, data), where)
@@ -218,6 +223,25 @@ def build_image_model(
         config = config.replace(image=(pixels.height, pixels.width))
         model = interpolate_model(model, task_config.build(tokenisers).build(config))
     return ImportedModel(config, model.eval(), task, NO_VOCABULARIES, 0, {}, tokenisers if pixels else None)
+
+
+def build_agent(
+    architecture: Architecture, data: Mapping[str, Any], weights: LazyStateDict, folder: Path
+) -> ImportedModel:
+    """Build a model that acts, and load its weights. Its environment is known where Headwise wrote the folder."""
+    where = str(folder / "config.json")
+    hf_config, class_name = architecture.hf_config.read(data, where), architecture.read_class_name(data, where)
+    task = architecture.classes[class_name]
+    check_sizes(hf_config, weights, where)
+    config: Any = validate(architecture.config, hf_config.to_settings(task, weights.names), where)
+    model = build_model(lambda: config.build(0, 0, task), architecture, NO_VOCABULARIES, weights, {}, where)
+    load_weights(model, architecture, NO_VOCABULARIES, weights)
+    if (folder / NATIVE).is_file():
+        tokenisers = Tokenisers.load(folder / NATIVE)
+    else:
+        encoder = EpisodeEncoder.without_environment(config.observation[0], config.actions, config.max_steps)
+        tokenisers = Tokenisers(encoder, encoder)
+    return ImportedModel(config, model.eval(), task, NO_VOCABULARIES, 0, {}, tokenisers)
 
 
 def interpolate_model(model: Any, resized: Any) -> Any:

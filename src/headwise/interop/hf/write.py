@@ -23,6 +23,7 @@ from headwise.interop.hf.channels import move_sines_first
 from headwise.interop.hf.files import WEIGHTS
 from headwise.interop.hf.images import ImageConfig
 from headwise.interop.hf.labels import build_config_json, choose_problem_type
+from headwise.interop.hf.refusal import explain_refusal
 from headwise.interop.hf.text import (
     GENERATIVE_TASKS,
     LABELLERS,
@@ -71,10 +72,6 @@ GENERATION_IDS = tuple(
 )
 
 
-class InexpressibleError(UserError):
-    """No architecture of `transformers` or timm can express a model."""
-
-
 def write_folder(
     model: Any,
     config: Any,
@@ -95,17 +92,13 @@ def write_folder(
     `decode` is written as `generation_config.json`, if it follows the convention of `generate`. `model_type` asks for
     one of several architectures that compute the same, such as xlm-roberta instead of roberta.
     """
-    try:
+    with explain_refusal(folder):
         if tokenisers and isinstance(tokenisers.source, Pixels):
             _write_image_model(model, config, task, tokenisers, folder, layout, model_type)
         elif layout == "timm":
             raise UserError("--to timm: timm has image models only; use --to hf")
         else:
             _write_text_model(model, config, task, tokenisers, folder, vocabulary_map, function, decode, model_type)
-    except UserError as error:
-        if isinstance(error.__cause__, OSError) or Path(folder).exists():
-            raise
-        raise InexpressibleError(str(error)) from None
 
 
 def _write_text_model(
@@ -149,7 +142,7 @@ def _write_text_model(
         data["pad_token_id"] = None  # its embedding would be lost
     _check_special_ids(architecture, hf_config, data, build_task)
     with create_folder(folder) as temporary:
-        _save_checkpoint(state, temporary)
+        save_checkpoint(state, temporary)
         write_json(temporary / "config.json", data)
         generation = build_generation_config(data, source, task, hf_config.context)
         if decode and task in GENERATIVE_TASKS:
@@ -188,12 +181,12 @@ def _write_image_model(
     state = build_state_dict(model, named, NO_VOCABULARIES)
     files = hf_config.build_files(class_name, task, labels, pixels)
     with create_folder(folder) as temporary:
-        _save_checkpoint(state, temporary)
+        save_checkpoint(state, temporary)
         for name, data in files.items():
             write_json(temporary / name, data)
 
 
-def _save_checkpoint(state: Mapping[str, Tensor], folder: Path) -> None:
+def save_checkpoint(state: Mapping[str, Tensor], folder: Path) -> None:
     """Save a state dict; safetensors needs tensors that share no storage."""
     copies = {name: tensor.clone().contiguous() for name, tensor in state.items()}
     save_file(copies, folder / WEIGHTS, metadata={"format": "pt"})
