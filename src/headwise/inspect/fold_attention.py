@@ -96,10 +96,10 @@ def read_attention(record: AttentionRecord) -> dict[str, FoldAttention]:
 def check_map_memory(config: AlphaFold2Config, length: int, rows: int) -> None:
     """Refuse a chain whose attention maps would not fit into `MAX_BYTES`."""
     if (needed := count_map_bytes(config, length, rows)) > MAX_BYTES:
-        longest = next(n for n in range(length, 0, -1) if count_map_bytes(config, n, rows) <= MAX_BYTES)
+        longest = next(n for n in range(length, -1, -1) if count_map_bytes(config, n, rows) <= MAX_BYTES)
         raise UserError(
-            f"the attention maps of {length:,} residues take {needed / 1e9:.1f} GB, and at most {MAX_BYTES / 1e9:.1f} GB "
-            f"are kept; inspect a chain of at most {longest:,} residues"
+            f"the attention maps of {length:,} residues take {needed / 1e9:.1f} GB, more than {MAX_BYTES / 1e9:.1f} GB; "
+            f"inspect a chain of at most {longest:,} residues"
         )
 
 

@@ -27,6 +27,7 @@ from headwise.inspect.fold_views import (
 from headwise.inspect.page import UNITS, dump_json
 from headwise.inspect.pair_maps import PairMap
 from headwise.inspect.svg import Drawing, replace_controls
+from headwise.inspect.traces import find_axes
 
 MAX_WEIGHTS = 3_000_000  # more make a browser slow; then only the means over lines are written
 
@@ -46,15 +47,15 @@ def render_page(inspection: FoldInspection, title: str) -> str:
 
 def build_page_data(inspection: FoldInspection, title: str) -> dict[str, Any]:
     """Build the data of the page's script."""
-    points, true = inspection.structure.get_atoms("CA")[0].numpy(), get_true_trace(inspection)
+    trace, true_trace = orient_traces(inspection)
     return {
         "title": replace_controls(title),
         "sequence": inspection.sequence,
         "scores": {name: round(value, 4) for name, value in inspection.scores.items()},
         "confidence_name": inspection.pictures.confidence_name,
         "confidence": round_values(inspection.confidence, 2),
-        "trace": points.round(3).tolist(),
-        "true_trace": None if true is None else list_points(true),
+        "trace": trace,
+        "true_trace": true_trace,
         "maps": [map_to_dict(each) for each in list_maps(inspection)],
         "units": UNITS,
         "attention": [attention_to_dict(inspection, each) for each in inspection.pictures.attention.values()],
@@ -62,8 +63,20 @@ def build_page_data(inspection: FoldInspection, title: str) -> dict[str, Any]:
     }
 
 
-def list_points(points: np.ndarray) -> list[list[float] | None]:
-    """Points (L, 3) as lists, None where one is not known."""
+Points = list[list[float] | None]  # None where one is not known
+
+
+def orient_traces(inspection: FoldInspection) -> tuple[Points, Points | None]:
+    """Cα of the predicted and of the true structure, (L, 3), along the principal axes of the prediction, so that it is
+    first seen from its broad side."""
+    points, true = inspection.structure.get_atoms("CA")[0].numpy(), get_true_trace(inspection)
+    axes, centre = find_axes(points), points.mean(0)
+    predicted, known = (None if each is None else list_points((each - centre) @ axes) for each in (points, true))
+    assert predicted is not None
+    return predicted, known
+
+
+def list_points(points: np.ndarray) -> Points:
     return [None if np.isnan(point).any() else point.round(3).tolist() for point in points]
 
 

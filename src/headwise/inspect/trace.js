@@ -5,7 +5,7 @@ const SPLIT = 5; // pieces of the spline between two residues
 const NEAR = 14; // CSS pixels within which a residue is pointed at
 const STEP = Math.PI / 18; // of an arrow key
 const BANDS = [[90, "#0053d6"], [70, "#65cbf3"], [50, "#ffdb13"], [-Infinity, "#ff7d45"]]; // pLDDT, as in the AlphaFold database
-const POSITIONS = ["#4b2991", "#3b6fb6", "#2a9d8f", "#a7a03a", "#e07b3c"];
+const POSITIONS = ["#6a4fc9", "#3b6fb6", "#2a9d8f", "#a7a03a", "#e07b3c"];
 
 export const CONFIDENCE_BANDS = [["90 to 100", "#0053d6"], ["70 to 90", "#65cbf3"], ["50 to 70", "#ffdb13"], ["below 50", "#ff7d45"]];
 export const confidenceColour = (value) => BANDS.find(([least]) => value >= least)[1];

@@ -16,7 +16,7 @@ TRUE_COLOUR = "#9aa1ad"
 PLOT_HEIGHT, PLOT_WIDTH = 210.0, 700.0
 PANEL, PANEL_GAP = 250.0, 18.0
 LINE = 4.5
-POSITIONS = ("#4b2991", "#3b6fb6", "#2a9d8f", "#a7a03a", "#e07b3c")  # along a chain
+POSITIONS = ("#6a4fc9", "#3b6fb6", "#2a9d8f", "#a7a03a", "#e07b3c")  # along a chain
 
 
 def draw_confidence(sequence: str, confidence: Values, true: Values | None, title: str, name: str) -> Drawing:
