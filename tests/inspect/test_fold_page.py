@@ -42,8 +42,8 @@ def test_the_page_shows_structure_pairs_and_attention(page: Page, inspection, tm
     expect(page.locator("#pairs-reading")).to_have_text(f"{names[0]} and {names[2]}: {value} Å")
 
     page.locator("#kind").select_option(label="triangle attention around the ending node")
-    page.locator("#head").select_option(value="1")
-    page.locator("#line").select_option(value="3")
+    page.locator("#head").select_option(label="2")
+    page.locator("#line").select_option(label=names[3])
     for _ in range(2):
         page.locator("#attention-map").press("ArrowDown")
     weight = np.rint(inspection.pictures.attention["ending"].layers[0][3, 1, 1, 0] * 10_000) / 10_000

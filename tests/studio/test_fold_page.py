@@ -84,7 +84,8 @@ def test_the_trace_turns_by_mouse_touch_and_keys(page: Page, folding_studio):
     trace.evaluate(
         """(canvas) => {
             canvas.setPointerCapture = () => {};
-            const send = (name, x) => canvas.dispatchEvent(new PointerEvent(name, { pointerId: 9, pointerType: "touch", clientX: x, clientY: 200 }));
+            const finger = { pointerId: 9, pointerType: "touch", clientY: 200 };
+            const send = (name, x) => canvas.dispatchEvent(new PointerEvent(name, { ...finger, clientX: x }));
             send("pointerdown", 100); send("pointermove", 160); send("pointerup", 160);
         }"""
     )

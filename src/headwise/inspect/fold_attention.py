@@ -98,7 +98,7 @@ def check_map_memory(config: AlphaFold2Config, length: int, rows: int) -> None:
     if (needed := count_map_bytes(config, length, rows)) > MAX_BYTES:
         longest = next(n for n in range(length, -1, -1) if count_map_bytes(config, n, rows) <= MAX_BYTES)
         raise UserError(
-            f"the attention maps of {length:,} residues take {needed / 1e9:.1f} GB, more than {MAX_BYTES / 1e9:.1f} GB; "
+            f"the attention maps of {length:,} residues take {needed / 1e9:.1f} GB, above {MAX_BYTES / 1e9:.1f} GB; "
             f"inspect a chain of at most {longest:,} residues"
         )
 
