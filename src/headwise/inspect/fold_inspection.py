@@ -27,7 +27,6 @@ from headwise.models.folding_heads import Prediction
 from headwise.proteins.alignments import Alignment
 from headwise.proteins.chains import GeneratedChain
 from headwise.proteins.distograms import DistanceBins, compute_contact_probabilities
-from headwise.proteins.features import make_single_row
 from headwise.proteins.metrics import compare_structures, compute_distances, compute_lddt, find_contacts
 from headwise.proteins.readers.alignments import read_alignment
 from headwise.proteins.readers.structures import READERS as STRUCTURE_READERS
@@ -74,8 +73,13 @@ def read_source(path: Path, true: Path | None = None) -> ChainSource:
     true one. `true` is the structure of an alignment's query."""
     if Path(strip_suffix(path.name)).suffix.lower() in STRUCTURE_READERS:
         structure = read_chain(path)
-        return ChainSource(path.name, make_single_row(structure), structure)
+        return ChainSource(path.name, align_alone(structure.sequence), structure)
     return ChainSource(path.name, read_alignment(path), None if true is None else read_chain(true))
+
+
+def align_alone(sequence: str) -> Alignment:
+    """The alignment of a chain for which there is none: its own sequence."""
+    return Alignment.from_rows([sequence], [[0] * len(sequence)])
 
 
 @dataclass(frozen=True, eq=False)

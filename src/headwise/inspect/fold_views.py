@@ -15,7 +15,7 @@ from headwise.inspect.files import save
 from headwise.inspect.fold_attention import KINDS, MAIN, FoldAttention
 from headwise.inspect.fold_inspection import FoldInspection, Values
 from headwise.inspect.pair_maps import PairMap, draw_pair_maps
-from headwise.inspect.pictures import draw_alignment, draw_head_grid
+from headwise.inspect.pictures import draw_alignment
 from headwise.inspect.secondary import Track, draw_secondary
 from headwise.inspect.svg import Drawing
 from headwise.inspect.torsion_maps import draw_torsions
@@ -172,10 +172,14 @@ def show_heads(inspection: FoldInspection, choice: AttentionChoice) -> FoldView:
     layers = range(len(attention.layers)) if choice.layer is None else [choice.layer - 1]
     line = None if choice.line is None else choice.line - 1
     weights = np.stack([attention.select(layer, line) for layer in layers])  # (layers, H, Q, K)
-    names = name_tokens(inspection, attention)
-    note = f"{KINDS[attention.kind].title}, {describe_line(attention, choice)}"
+    maps = [
+        PairMap(f"layer {layer + 1}, head {head + 1}", weights[row, head], 0.0, float(weights.max()))
+        for row, layer in enumerate(layers)
+        for head in range(attention.heads)
+    ]
+    note = f"{KINDS[attention.kind].title}, {describe_line(attention, choice)}; queries down, keys across"
     return FoldView(
-        lambda title: draw_head_grid(weights, names, names, title, note),
+        lambda title: draw_pair_maps(maps, title, note, attention.heads, 150.0),
         {"kind": attention.kind, "weights": round_values(weights, 5)},
     )
 

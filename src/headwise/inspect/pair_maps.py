@@ -20,7 +20,7 @@ STEPS = 40  # of a colour bar
 
 @dataclass(frozen=True, eq=False)
 class PairMap:
-    """Values of all pairs (L, L) on their own colour scale, dark where they are near `dark`; NaN is not known."""
+    """Values of all pairs (L, L) on a colour scale from `low` to `high`; NaN is not known."""
 
     name: str
     values: NDArray[np.floating]
@@ -41,31 +41,33 @@ class PairMap:
         return pixels
 
 
-def draw_pair_maps(maps: Sequence[PairMap], title: str, note: str = "", columns: int = 2) -> Drawing:
+def draw_pair_maps(
+    maps: Sequence[PairMap], title: str, note: str = "", columns: int = 2, side: float = SIDE
+) -> Drawing:
     """Draw maps in rows of `columns`, each with residue numbers and its colour scale."""
     columns = min(columns, len(maps))
-    step, down = LEFT + SIDE + BAR + GAP, SIDE + 62.0
+    step, down = LEFT + side + BAR + GAP, side + 62.0
     shapes: list[Shape] = [Text(MARGIN, 36, title, 19, bold=True), Text(MARGIN, 58, note, 12.5, colour.SOFT)]
     for number, each in enumerate(maps):
         row, column = divmod(number, columns)
-        shapes += draw_pair_map(each, MARGIN + LEFT + column * step, TOP + row * down)
+        shapes += draw_pair_map(each, MARGIN + LEFT + column * step, TOP + row * down, side)
     rows = -(-len(maps) // columns)
     width = max(columns * step, text_width(title, 19), text_width(note, 12.5)) + 2 * MARGIN - GAP
     return Drawing(width, TOP + rows * down - 62 + MARGIN, tuple(shapes), title)
 
 
-def draw_pair_map(each: PairMap, x: float, y: float) -> list[Shape]:
+def draw_pair_map(each: PairMap, x: float, y: float, side: float = SIDE) -> list[Shape]:
     """Draw one map at (x, y) with its name above it."""
     length = len(each.values)
-    cell = SIDE / length
+    cell = side / length
     marks = [] if each.marks is None else np.argwhere(each.marks).tolist()
     return [
         Text(x, y - 22, each.name, 12.5),
-        Picture(x, y, SIDE, SIDE, each.paint()),
+        Picture(x, y, side, side, each.paint()),
         *(Rect(x + j * cell, y + i * cell, cell, cell, stroke=colour.ACCENT, line=1.0) for i, j in marks),
-        Rect(x, y, SIDE, SIDE, stroke=colour.FAINT),
+        Rect(x, y, side, side, stroke=colour.FAINT),
         *draw_residue_numbers(length, x, y, cell),
-        *draw_scale(each, x + SIDE + 8, y),
+        *draw_scale(each, x + side + 8, y, side / 2),
     ]
 
 
@@ -77,14 +79,14 @@ def draw_residue_numbers(length: int, x: float, y: float, cell: float) -> list[S
     return [*across, *(Text(x - 4, y + (n - 0.5) * cell + 3, str(n), 9, colour.SOFT, "end") for n in places)]
 
 
-def draw_scale(each: PairMap, x: float, y: float) -> list[Shape]:
+def draw_scale(each: PairMap, x: float, y: float, high: float) -> list[Shape]:
     """Draw the colour scale of a map, its largest value on top."""
     values = np.linspace(each.high, each.low, STEPS)[:, None]
-    pixels, high = colour.paint(values, each.low, each.high, each.scale), SIDE / 2
+    pixels = colour.paint(values, each.low, each.high, each.scale)
     ticks = ((0.0, each.high), (0.5, (each.low + each.high) / 2), (1.0, each.low))
     unit = f" {each.unit}" if each.unit else ""
     return [
         Picture(x, y, 9, high, pixels),
         Rect(x, y, 9, high, stroke=colour.FAINT),
-        *(Text(x + 13, y + at * high + 3, f"{value:g}{unit}", 9, colour.SOFT) for at, value in ticks),
+        *(Text(x + 13, y + at * high + 3, f"{value:.3g}{unit}", 9, colour.SOFT) for at, value in ticks),
     ]

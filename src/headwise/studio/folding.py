@@ -8,7 +8,7 @@ import numpy as np
 
 from headwise.errors import UserError
 from headwise.inspect.fold_attention import KINDS, FoldAttention
-from headwise.inspect.fold_inspection import ChainSource, FoldInspection, take_test_chain
+from headwise.inspect.fold_inspection import ChainSource, FoldInspection, align_alone, take_test_chain
 from headwise.inspect.fold_page import list_maps, orient_traces
 from headwise.inspect.fold_views import name_tokens, round_values
 from headwise.inspect.pair_maps import PairMap
@@ -44,8 +44,7 @@ def parse_alignment(text: str) -> Alignment:
     """An alignment in A3M or FASTA, or the letters of one sequence."""
     if text.lstrip().startswith(">"):
         return parse_a3m(text.lstrip(), PLACE)
-    sequence = parse_sequence("".join(text.split()), PLACE)
-    return Alignment.from_rows([sequence], [[0] * len(sequence)], place=PLACE)
+    return align_alone(parse_sequence("".join(text.split()), PLACE))
 
 
 def pack_chain(inspection: FoldInspection, details: dict[str, Any]) -> bytes:
