@@ -238,8 +238,9 @@ def show_states(inspection: FoldInspection, choice: AttentionChoice) -> FoldView
 
 def round_values(values: Values, digits: int) -> list[Any]:
     """Values as lists for JSON, None where they are not known."""
-    rounded = np.round(values.astype(float), digits)
-    result: list[Any] = np.where(np.isnan(rounded), None, rounded.astype(object)).tolist()
+    rounded = np.round(values.astype(float), digits).astype(object)
+    rounded[np.isnan(values)] = None
+    result: list[Any] = rounded.tolist()
     return result
 
 
