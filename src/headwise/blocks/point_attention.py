@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headwise.blocks.attention.score_mods import ApproximateMap
+from headwise.blocks.stream import Context
 from headwise.proteins.frames import Frames
 
 EPSILON = 1e-8
@@ -49,8 +51,9 @@ class InvariantPointAttention(nn.Module):
         self.head_weights = nn.Parameter(torch.full((heads,), math.log(math.e - 1)))  # softplus gives 1
         self.out = nn.Linear(heads * (sizes.head_width + 4 * points + pair_width), width)
 
-    def forward(self, s: Tensor, z: Tensor, frames: Frames, keep: Tensor | None) -> Tensor:
+    def forward(self, s: Tensor, z: Tensor, frames: Frames, keep: Tensor | None, ctx: Context | None = None) -> Tensor:
         """Residues (B, L, C), pairs (B, L, L, K), frames (B, L) and the mask (B, L) -> (B, L, C)."""
+        ctx = ctx if ctx is not None else Context()
         heads, width = self.sizes.heads, self.sizes.head_width
         q, k, v = self.project(s).unflatten(-1, (3, heads, width)).unbind(-3)  # 3 x (B, L, H, D)
         local = self.project_points(s).unflatten(-1, (heads, -1, 3))  # (B, L, H, 2Q + V, 3)
@@ -62,6 +65,7 @@ class InvariantPointAttention(nn.Module):
         if keep is not None:
             scores = scores.masked_fill(~keep[:, None, :, None], torch.finfo(scores.dtype).min)
         weights = scores.softmax(dim=2)  # (B, L, L, H), over the keys j
+        ctx.record.observe(ctx.path, ApproximateMap(lambda: weights.permute(0, 3, 1, 2)))  # (B, H, L, L)
         values = torch.einsum("bijh,bjhd->bihd", weights, v)
         means = torch.einsum("bijh,bjhpx->bihpx", weights, v_points)
         back = frames.unsqueeze(-1).unsqueeze(-1).apply_inverse(means)  # (B, L, H, V, 3)

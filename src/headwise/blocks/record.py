@@ -5,7 +5,7 @@ Letters: B rows, H heads, Tq queries, Tk keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -38,17 +38,24 @@ class AttentionRecord(ForwardingRecorder):
 
     Fused kernels never form the weights, so the plain kernel computes them again from the same inputs. Mixers that
     approximate or replace attention report the map that they amount to; `exact` has the weights of softmax attention
-    for the same queries and keys. Inputs are forwarded to the recorder that was active before.
+    for the same queries and keys. Inputs are forwarded to the recorder that was active before. `wanted` selects paths,
+    where the maps of all of them would fill the memory.
     """
 
-    def __init__(self, onward: Recorder = NO_RECORD) -> None:
+    def __init__(self, onward: Recorder = NO_RECORD, wanted: Callable[[LayerPath], bool] | None = None) -> None:
         super().__init__(onward)
+        self.wanted = wanted
         self.weights: dict[LayerPath, list[Tensor]] = {}
         self.exact: dict[LayerPath, list[Tensor]] = {}
         self.kinds: dict[LayerPath, str] = {}
         self.layouts: dict[LayerPath, AttentionLayout] = {}
 
     def observe(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> None:
+        if self.wanted is None or self.wanted(path):
+            self._compute(path, inputs)
+        super().observe(path, inputs)
+
+    def _compute(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> None:
         self.kinds[path] = get_attention_kind(path, inputs)
         with torch.no_grad():
             if isinstance(inputs, ApproximateMap):
@@ -59,7 +66,6 @@ class AttentionRecord(ForwardingRecorder):
         self.weights.setdefault(path, []).append(weights)
         if exact is not None:
             self.exact.setdefault(path, []).append(exact)
-        super().observe(path, inputs)
 
     def select(self, *start: int | str) -> dict[LayerPath, Tensor]:
         """The maps whose path begins with `start`; of several calls, such as decoding steps, those of the last."""
@@ -128,8 +134,8 @@ def expand_pooled(weights: Tensor, layout: AttentionLayout | None, lengths: Sequ
 
 
 @contextmanager
-def record() -> Iterator[AttentionRecord]:
-    """Record the attention of every model that is called inside the block.
+def record(wanted: Callable[[LayerPath], bool] | None = None) -> Iterator[AttentionRecord]:
+    """Record the attention of every model that is called inside the block: of all paths, or of those `wanted`.
 
     >>> from headwise import build
     >>> model = build("transformer-tiny", vocab=20).eval()
@@ -139,7 +145,7 @@ def record() -> Iterator[AttentionRecord]:
     >>> [(path, tuple(w.shape)) for path, w in maps.select("decoder", 0).items()]
     [(('decoder', 0, 0), (1, 4, 4, 4)), (('decoder', 0, 1), (1, 4, 4, 4))]
     """
-    maps = AttentionRecord(onward=RECORDER.get())
+    maps = AttentionRecord(RECORDER.get(), wanted)
     token = RECORDER.set(maps)
     try:
         yield maps

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 POSITIVE = validators.Number(gte=1)
 TextView = Literal["alignment", "heads", "exact"]
-View = Literal[TextView, "filters", "positions", "distance", "frequency", "rollout", "layers", "queries"]
+ChainView = Literal["distances", "confidence", "errors", "structure", "torsions", "states"]
+View = Literal[TextView, ChainView, "filters", "positions", "distance", "frequency", "rollout", "layers", "queries"]
+TextKind = Literal["encoder", "decoder", "cross", "outputs"]
+Kind = Literal[TextKind, "rows", "columns", "starting", "ending", "points"]
 
 
 def inspect(
@@ -26,24 +29,39 @@ def inspect(
     text: str = "",
     *,
     out: Annotated[
-        Path | None, Parameter(help="Output: .svg, .png, or an .html page; by default attention.html.")
+        Path | None,
+        Parameter(help="Output: .svg, .png, or an .html page; by default attention.html, of a chain folding.html."),
     ] = None,
-    target: Annotated[str, Parameter(help="Force this output instead of the model's own.")] = "",
+    target: Annotated[
+        str,
+        Parameter(help="Force this output instead of the model's own; of an alignment, its query's true structure."),
+    ] = "",
     view: Annotated[
         View | None,
         Parameter(
             help="Texts: one map, all heads, or an efficient mixer's implied map beside exact softmax. Images: patch "
-            "filters, positions, attention distance, frequencies, rollout, all layers, all heads, object queries."
+            "filters, positions, attention distance, frequencies, rollout, all layers, all heads, object queries. "
+            "Chains: distances, confidence, aligned errors, structure, layers of the structure module, all heads, one "
+            "map, and of AlphaFold 1 torsions and states."
         ),
     ] = None,
     kind: Annotated[
-        Literal["encoder", "decoder", "cross", "outputs"] | None,
-        Parameter(help="Which attention; by default cross-attention if there is any."),
+        Kind | None,
+        Parameter(
+            help="Which attention; by default cross-attention if there is any. Chains: rows or columns of the "
+            "alignment, triangles around the starting or the ending node, points of the structure module."
+        ),
     ] = None,
     layer: Annotated[
         int | None, Parameter(validator=POSITIVE, help="From 1; by default the last; for an image, all.")
     ] = None,
     head: Annotated[int | None, Parameter(validator=POSITIVE, help="From 1; by default the mean.")] = None,
+    line: Annotated[
+        int | None,
+        Parameter(
+            validator=POSITIVE, help="For a chain, the residue or row of the alignment, from 1, whose map is drawn."
+        ),
+    ] = None,
     at: Annotated[
         tuple[int, int] | None,
         Parameter(negative="", help="For an image, pixel x y of the query patch; by default the class token."),
@@ -62,7 +80,7 @@ def inspect(
     data_root: DataRoot = None,
     checkpoint: Checkpoint = "best",
 ) -> None:
-    """Draw attention maps of a run for a text or an image.
+    """Draw attention maps of a run for a text, an image or a protein chain.
 
     An .html page shows every layer and head, with weights under the pointer; it is one file and works offline.
 
@@ -81,17 +99,21 @@ def inspect(
         headwise inspect runs/fashion-vit --view distance --out distance.svg
         headwise inspect runs/fashion-swin shoe.png --view layers --at 14 20 --out windows.svg
         headwise inspect runs/scenes-detr scene.png --view queries --out slots.svg
+        headwise inspect runs/chains-alphafold2
+        headwise inspect runs/chains-alphafold2 query.a3m --target query.pdb --view distances --out distances.svg
+        headwise inspect runs/chains-alphafold2 3 --view heads --kind starting --line 12 --out triangles.svg
 
     Parameters
     ----------
     run
         A run folder or a Hugging Face folder.
     text
-        A text in quotes, or an image file.
+        A text in quotes, an image file, or for a run that folds chains an alignment, a sequence or a structure file,
+        or the number of a test chain, by default 1.
     """
     from headwise.inspect.files import check_ending
 
-    selects = bool(target) or any(option is not None for option in (view, kind, layer, head, at, beside))
+    selects = bool(target) or any(option is not None for option in (view, kind, layer, head, line, at, beside))
     if spectrum and selects:
         raise UserError("--spectrum: shows all layers and heads; leave out options that select maps")
     if experts and (text or selects):
@@ -108,6 +130,16 @@ def inspect(
         _show_spectrum(loaded, text, out, json_, name)
     elif experts:
         _show_expert_load(loaded, out, json_, name)
+    elif loaded.experiment.task.reads == "chains":
+        if at is not None or beside is not None:
+            raise UserError("--at, --beside: are for images and texts, and this run reads chains; leave them out")
+        from headwise.cli.inspect_folds import inspect_fold, open_chain
+        from headwise.inspect.fold_views import AttentionChoice
+
+        choice = AttentionChoice(kind, layer, head, line)
+        inspect_fold(open_chain(loaded, text, target), choice, view, out, json_, name)
+    elif line is not None or kind not in (None, *get_args(TextKind)):
+        raise UserError("--line, --kind: these are for chains, and this run reads none; leave them out")
     elif _reads_images(loaded):
         if target or kind is not None or beside is not None:
             raise UserError("--target, --kind, --beside: are for texts, and this run reads images; leave them out")

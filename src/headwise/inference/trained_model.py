@@ -254,4 +254,8 @@ class TrainedModel:
         """The attention maps of every layer and head for `text` and `target` (the output of the model if empty)."""
         from headwise.inference.attention_maps import collect_attention
 
+        if self.experiment.task.reads == "chains":
+            raise UserError(
+                "this run folds chains and reads no text; use `headwise inspect RUN`, or the studio's page Fold"
+            )
         return collect_attention(self.model, self.tokenisers, text, target, self.build_decode_config(**settings))

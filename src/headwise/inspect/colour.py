@@ -58,3 +58,16 @@ def to_hex(pixel: NDArray[np.uint8]) -> str:
 def pick_text_colour(pixel: NDArray[np.uint8]) -> str:
     """Pick the dark or the light text colour, by the luminance of the background."""
     return INK if pixel @ np.array([0.299, 0.587, 0.114]) > 140 else PAPER
+
+
+# pLDDT in the bands of the AlphaFold database: very high, confident, low, very low
+CONFIDENCE_BANDS = ((90, "#0053d6"), (70, "#65cbf3"), (50, "#ffdb13"), (0, "#ff7d45"))
+
+
+def pick_confidence_colour(confidence: float) -> str:
+    """The colour of a residue's confidence, 0 to 100.
+
+    >>> pick_confidence_colour(90.0), pick_confidence_colour(12.5)
+    ('#0053d6', '#ff7d45')
+    """
+    return next((name for least, name in CONFIDENCE_BANDS if confidence >= least), CONFIDENCE_BANDS[-1][1])

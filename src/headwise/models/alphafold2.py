@@ -169,7 +169,8 @@ class AlphaFold2(HtmlTree, nn.Module):
                 m, z = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (m, z))
                 with disable_autocast(z):  # geometry needs more than 8 bits
                     s = self.to_single(m[:, 0])
-                    chain = self.structure(s, z, features.residues, features.keep)
+                    structure_ctx = ctx.at(cycle).at("structure")
+                    chain = self.structure(s, z, features.residues, features.keep, ctx=structure_ctx)
             if not last:
                 beta = get_beta(to_atom37(chain.atoms, features.residues)[0], features.residues)
                 recycled = Recycled(m[:, 0], z, beta)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.point_attention import InvariantPointAttention, PointAttentionSizes
 from headwise.blocks.residual import make_dropout
+from headwise.blocks.stream import Context
 from headwise.proteins.frames import Frames, stack_frames
 from headwise.proteins.rigid_groups import TORSIONS, compute_group_frames, place_atoms
 
@@ -99,16 +100,23 @@ class StructureModule(nn.Module):
         self.torsions = TorsionNetwork(width, hidden)
 
     def forward(
-        self, s: Tensor, z: Tensor, residues: Tensor, keep: Tensor | None, frames: Frames | None = None
+        self,
+        s: Tensor,
+        z: Tensor,
+        residues: Tensor,
+        keep: Tensor | None,
+        frames: Frames | None = None,
+        ctx: Context | None = None,
     ) -> FoldedChain:
         """Residues (B, L, C), pairs (B, L, L, K), residue types (B, L) and mask (B, L) -> a structure. `frames` (B, L)
         in Å are where residues start; without, at the origin."""
+        ctx = ctx if ctx is not None else Context()
         first, z = self.norm(s), self.pair_norm(z)
         s = self.enter(first)
         frames = Frames.identity(s.shape[:-1], s) if frames is None else frames.scale(1 / SCALE)
         backbones, angles = [], []
-        for _ in range(self.depth):
-            s = self.attention_norm(self.drop(s + self.attention(s, z, frames, keep)))
+        for number in range(self.depth):
+            s = self.attention_norm(self.drop(s + self.attention(s, z, frames, keep, ctx.at(number))))
             s = self.transition(s)
             frames = frames.update(self.backbone_update(s))
             backbones.append(frames.scale(SCALE))

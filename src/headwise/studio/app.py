@@ -40,11 +40,12 @@ def build_app(registry: RunRegistry, address: Address) -> Guard:
 def add_static_files(app: FastAPI, pool: ModelPool) -> None:
     """Serve the static files. They are listed and read once, so no request can name another path."""
     root = Path(str(resources.files("headwise.studio") / "static"))
+    trace = Path(str(resources.files("headwise.inspect") / "trace.js"))  # which pages of `headwise inspect` have inside
     files = {
         str(path.relative_to(root)): StaticFile.read(path)
         for path in sorted(root.rglob("*"))
         if path.suffix in MEDIA_TYPES
-    }
+    } | {"draw/trace.js": StaticFile.read(trace)}
 
     @app.get("/", include_in_schema=False)
     async def index(request: Request) -> Response:

@@ -267,8 +267,9 @@ class AttentionInputs:
 
 @dataclass(frozen=True, slots=True)
 class ApproximateMap:
-    """The attention map of a mixer without a softmax over all keys, and the inputs of exact attention for the same
-    queries and keys, where it has some. Both are computed only if a recorder asks for them."""
+    """The attention map of a mixer without a softmax over all keys, or of attention that no kernel computes (invariant
+    point attention), and the inputs of exact attention for the same queries and keys, where it has some. Both are
+    computed only if a recorder asks for them."""
 
     weights: Callable[[], Tensor]  # (B, H, Tq, Tk)
     exact: Callable[[], AttentionInputs] | None = None

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from headwise.proteins.alignments import Alignment
-from headwise.proteins.readers.fasta import read_entries
+from headwise.proteins.readers.fasta import FastaEntry, parse_entries, read_entries
 
 
 def read_a3m(path: Path) -> Alignment:
     """An alignment in A3M, plain or compressed; an aligned FASTA file is one without insertions."""
-    entries = [entry for entry in read_entries(path) if not entry.name.startswith(("ss_", "sa_"))]  # HH-suite's tracks
-    rows, deletions = zip(*(split_insertions(entry.text) for entry in entries), strict=True)
-    return Alignment.from_rows(rows, deletions, [entry.name for entry in entries], str(path))
+    return build_alignment(read_entries(path), str(path))
+
+
+def parse_a3m(text: str, place: str) -> Alignment:
+    """The alignment of a text in A3M or FASTA; `place` is what errors name."""
+    return build_alignment(parse_entries(enumerate(text.splitlines(), 1), place), place)
+
+
+def build_alignment(entries: Iterable[FastaEntry], place: str) -> Alignment:
+    """The alignment of a file's entries."""
+    kept = [entry for entry in entries if not entry.name.startswith(("ss_", "sa_"))]  # HH-suite's tracks
+    rows, deletions = zip(*(split_insertions(entry.text) for entry in kept), strict=True)
+    return Alignment.from_rows(rows, deletions, [entry.name for entry in kept], place)
 
 
 def split_insertions(text: str) -> tuple[str, list[int]]:

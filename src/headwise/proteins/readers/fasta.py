@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,16 +57,21 @@ def parse_sequence(text: str, place: str) -> str:
 
 def read_entries(path: Path) -> Iterator[FastaEntry]:
     """The entries of a file in FASTA's form, whatever their letters."""
+    return parse_entries(read_lines(path), str(path))
+
+
+def parse_entries(lines: Iterable[tuple[int, str]], place: str) -> Iterator[FastaEntry]:
+    """The entries of numbered lines in FASTA's form; `place` is the file that errors name."""
     name, start, parts = "", 0, list[str]()
-    for number, line in read_lines(path):
+    for number, line in lines:
         if line.startswith(">"):
             if start:
                 yield FastaEntry(name, "".join(parts), start)
             name, start, parts = (line[1:].split() or [""])[0], number, []
         elif line.strip() and not line.startswith(";"):
             if not start:
-                raise UserError(f"{path}, line {number}: a FASTA file begins with > and a name; add this line")
+                raise UserError(f"{place}, line {number}: a FASTA file begins with > and a name; add this line")
             parts.append("".join(line.split()))
     if not start:
-        raise UserError(f"{path}: has no sequences; a FASTA file has lines of > and a name, and sequences after them")
+        raise UserError(f"{place}: has no sequences; a FASTA file has lines of > and a name, and sequences after them")
     yield FastaEntry(name, "".join(parts), start)

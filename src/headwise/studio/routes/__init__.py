@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fastapi import APIRouter
 
 from headwise.studio.model_pool import ModelPool
-from headwise.studio.routes import catalogue, explain, intervene, look, neuron, picture, runs, step
+from headwise.studio.routes import catalogue, explain, fold, intervene, look, neuron, picture, runs, step
 
 ROUTES: tuple[Callable[[ModelPool], APIRouter], ...] = (
     runs.routes,
@@ -16,6 +16,7 @@ ROUTES: tuple[Callable[[ModelPool], APIRouter], ...] = (
     step.routes,
     intervene.routes,
     picture.routes,
+    fold.routes,
     explain.routes,
     neuron.routes,
 )

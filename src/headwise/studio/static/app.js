@@ -7,6 +7,7 @@ const PAGES = {
   look: ["Look", () => import("./views/look.js")],
   step: ["Step", () => import("./views/step.js")],
   intervene: ["Intervene", () => import("./views/intervene.js")],
+  fold: ["Fold", () => import("./views/fold.js")],
   explain: ["Explain", () => import("./views/explain.js")],
   catalogue: ["Catalogue", () => import("./views/catalogue.js")],
   runs: ["Runs", () => import("./views/runs.js")],

@@ -24,7 +24,7 @@ export async function createTextForm(state, topic, submit) {
   const getRequest = () => ({ run: run.value, text: text.value, target: targetField.hidden ? "" : target.value });
   const form = el("form", { class: "panel", onsubmit: (event) => { event.preventDefault(); submit(getRequest()); } },
     field("Run", run), field("Text", text), examples.list, targetField, el("button", { class: "main", type: "submit" }, "Look"));
-  const { runs, problem: none } = await findRuns(form, (each) => each.input !== "images", NO_TEXT_RUNS);
+  const { runs, problem: none } = await findRuns(form, (each) => each.input === "texts", NO_TEXT_RUNS);
   const problem = none || fillRuns(run, runs, state.run);
   text.value = state.text ?? "";
   target.value = state.target ?? "";

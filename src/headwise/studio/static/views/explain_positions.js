@@ -20,7 +20,7 @@ export async function positions(body, state, keep, runTask) {
   const selected = { ...DEFAULTS };
   for (const key in DEFAULTS) if (state[key] !== undefined) selected[key] = typeof DEFAULTS[key] === "number" ? Number(state[key]) : state[key];
   if (!KINDS.some(([kind]) => kind === selected.kind)) selected.kind = DEFAULTS.kind;
-  const ofRun = selected.kind === "run", listed = ofRun ? await findRuns(body, (each) => each.input !== "images", NO_TEXT_RUNS) : { runs: [], problem: "" };
+  const ofRun = selected.kind === "run", listed = ofRun ? await findRuns(body, (each) => each.input === "texts", NO_TEXT_RUNS) : { runs: [], problem: "" };
   const runs = listed.runs.map((each) => each.name);
   if (selected.run && ofRun) keepKnown("run", [selected.run], runs);
   if (ofRun && !runs.includes(selected.run)) selected.run = runs[0] ?? "";

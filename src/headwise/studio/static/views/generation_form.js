@@ -20,7 +20,7 @@ export function createGenerationForm(state, verb, submit, extra = []) {
   return { form, problem, note, button, output, ready: loadRuns(), getRequest: () => ({ run: run.value, text: text.value }) };
 
   async function loadRuns() {
-    const list = await findRuns(form, (each) => each.input !== "images" && each.output, NO_GENERATIVE_RUNS).catch((error) => ({ runs: [], problem: error.message }));
+    const list = await findRuns(form, (each) => each.input === "texts" && each.output, NO_GENERATIVE_RUNS).catch((error) => ({ runs: [], problem: error.message }));
     runs = list.runs;
     problem.textContent = list.problem || fillRuns(run, runs, state.run);
     updateLabel();

@@ -16,6 +16,7 @@ import { exportButtons } from "./export.js";
 const VIEWS = [["heads", "Lines"], ["matrix", "Matrix"], ["model", "All heads"]];
 const TEXT_LABELS = { target: "Source text" }; // by what the run generates
 const LEAD = "Which tokens does each head attend to? Lines and colours show the weights softmax(q·k\u2060/\u2060√d), recomputed exactly where a fused kernel does not store them.";
+const ONLY_CHAINS = "The runs here fold chains, which the page Fold shows; train one that takes text with `headwise demo`.";
 const THUMBNAILS = "Thumbnails of long texts are max-pooled. Click one to enlarge it.";
 
 export async function look(view, state, keep) {
@@ -37,7 +38,7 @@ export async function look(view, state, keep) {
 
   let result = null, request = {}, tasks = 0, waiting = false;
   onThemeChange(figure, redraw);
-  const { runs, problem: none } = await findRuns(form, () => true).catch((error) => ({ runs: [], problem: error.message }));
+  const { runs, problem: none } = await findRuns(form, (each) => each.input !== "chains", ONLY_CHAINS).catch((error) => ({ runs: [], problem: error.message }));
   problem.textContent = none || fillRuns(run, runs, state.run);
   text.value = state.text ?? "";
   target.value = state.target ?? "";
