@@ -1,4 +1,4 @@
-"""Workers that are killed, hang or write nonsense, and a command that is stopped: what has finished is still printed."""
+"""Workers that are killed, hang or write nonsense, and a command that is stopped: what finished is printed."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ def cell(config, tmp_path):
     ("script", "message"),
     [
         ("exit 3", "status 3"),  # before it reads the cell
-        ("read -r cell; echo Warning: stray; printf '{\"share\": 0.5, \"st'; kill -9 $$", "status -9"),
+        ('read -r cell; echo Warning: stray; printf \'{"share": 0.5, "st\'; kill -9 $$', "status -9"),
         ("read -r cell; echo '{\"failed\": \"no data\"}'; echo '[1]'; exit 1", "no data"),
         ("read -r cell; (sleep 0.2; kill -STOP $$; sleep 0.2; kill -9 $$) > /dev/null & read -r end", "status -9"),
     ],

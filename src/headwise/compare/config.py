@@ -70,6 +70,8 @@ class AnalysisConfig(Config):
     """What to print about our scores and the published ones, besides the table (headwise.compare.analysis)."""
 
     published: tuple[str, ...] = ()  # scores whose published figures are compared with ours; empty: no analysis
+    # the published figures that a score of ours is compared with, where they have another name: {perplexity = "BLEU"}
+    against: dict[str, str] = Field(default_factory=dict)
     baseline: str = ""  # the arm that others are tested against; empty: the first
     lower: bool | None = None  # whether lower is better; known for the usual scores, else as the table's `lower`
     without_worst: NonNegativeInt = 0  # correlate also without so many arms, those with the worst published figures
@@ -79,6 +81,14 @@ class AnalysisConfig(Config):
     def is_lower_better(self, score: str) -> bool | None:
         """None: not known."""
         return LOWER_IS_BETTER.get(score, self.lower)
+
+    def get_published(self, score: str) -> str:
+        """The name of the published figures that a score of ours is compared with."""
+        return self.against.get(score, score)
+
+    def get_sign(self, score: str) -> int:
+        """-1 if a lower score of ours is better, but a higher published figure, or the reverse; else 1."""
+        return 1 if self.is_lower_better(score) == self.is_lower_better(self.get_published(score)) else -1
 
 
 class ArmConfig(Config):
@@ -162,15 +172,20 @@ class ComparisonConfig(Config):
                 if name not in names:
                     raise UserError(f"{place}: {key}: no arm is called '{name}'; {nearest(name, names)}")
         scores = dict.fromkeys(score for arm in self.arm for score in arm.published.scores)
+        for score in self.analysis.against:
+            if score not in self.analysis.published:
+                raise UserError(f"{place}: analysis.against: '{score}' is not in analysis.published; add it there")
         for score in self.analysis.published:
-            if score not in scores:
+            figure = self.analysis.get_published(score)
+            if figure not in scores:
                 raise UserError(
-                    f"{place}: analysis.published: no arm has a published '{score}'; {nearest(score, scores)}"
+                    f"{place}: analysis.published: no arm has a published '{figure}'; {nearest(figure, scores)}"
                 )
-            if self.analysis.is_lower_better(score) is None:
-                raise UserError(
-                    f"{place}: analysis.published: nothing says whether a lower '{score}' is better; set lower"
-                )
+            for name in dict.fromkeys((score, figure)):
+                if self.analysis.is_lower_better(name) is None:
+                    raise UserError(
+                        f"{place}: analysis.published: nothing says whether a lower '{name}' is better; set lower"
+                    )
 
     def read_start(self) -> ComparisonConfig | None:
         """The table in `start_from`, with the arms of this one."""

@@ -34,12 +34,13 @@ class Column(NamedTuple):
 
 
 def list_columns(comparisons: Mapping[str, Comparison], main: str) -> list[Column]:
-    """All scores of the main table, and the ranking score of each other one."""
-    first = comparisons[main]
-    others = {name: each for name, each in comparisons.items() if name != main}
-    return [Column(score, first, score) for score in first.scores] + [
-        Column(f"{name}: {each.score}" if each.score else name, each, each.score) for name, each in others.items()
-    ]
+    """All scores of the main table; of each other one the ranking score, and those of its analysis."""
+    columns = [Column(score, comparisons[main], score) for score in comparisons[main].scores]
+    for name, each in comparisons.items():
+        if name != main:
+            scores = dict.fromkeys(score for score in (each.score, *each.analysis.published) if score)
+            columns += [Column(f"{name}: {score}", each, score) for score in scores]
+    return columns
 
 
 def build_rows(comparisons: Mapping[str, Comparison], main: str) -> list[list[str]]:

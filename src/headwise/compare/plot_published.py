@@ -18,6 +18,7 @@ from headwise.compare.analysis import (
     collect_values,
     find_baseline,
     format_correlation,
+    name_published,
 )
 from headwise.compare.estimate import estimate_score
 from headwise.compare.labels import add_label, place_labels
@@ -66,9 +67,7 @@ def _has_points(comparison: Comparison, score: str) -> bool:
     return bool(collect_figures(comparison, score, collect_values(comparison, score)))
 
 
-def _draw_panel(
-    axes: Axes, comparison: Comparison, analysis: Analysis, named: bool
-) -> tuple[Axes, list[Annotation]]:
+def _draw_panel(axes: Axes, comparison: Comparison, analysis: Analysis, named: bool) -> tuple[Axes, list[Annotation]]:
     """Published scores to the right, ours upwards; error bars are one standard error of a mean. `named`: with the title
     of its table."""
     score, noise, labels = analysis.score, analysis.noise, []
@@ -90,7 +89,7 @@ def _draw_panel(
             set_scale("function", functions=scale.functions)
             set_limits(scale.limits)
     title = f"{score}: Spearman {format_correlation(analysis.correlation)}" if analysis.correlation else score
-    axes.set(xlabel=f"published {score}", ylabel=f"our {score}")
+    axes.set(xlabel=name_published(comparison.analysis, score), ylabel=f"our {score}")
     axes.set_title(f"{comparison.title}\n{title}" if named else title)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)

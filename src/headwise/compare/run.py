@@ -231,7 +231,7 @@ def parse_message(line: str) -> dict[str, Any]:
 
 @contextmanager
 def interrupt_on_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does; only in the main thread, the one that gets signals."""
+    """SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does; in the main thread alone, which gets signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -34,7 +34,7 @@ NO_AVERAGE: Mapping[str, Sequence[str]] = {}
 
 
 def compare_all(suite: Suite, runs: str | Path = RUNS, *, jobs: int = 0) -> dict[str, Comparison]:
-    """Run the missing cells of every table, one table after the other. `Stopped` has what had finished of all tables."""
+    """Run the missing cells of every table, one after the other. `Stopped` has what had finished of all tables."""
     for config in suite.tables.values():
         list(build_cells(config, runs))  # report a mistake in the last table now, not after hours of training
     results: dict[str, Comparison] = {}

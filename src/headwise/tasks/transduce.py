@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from bisect import bisect_right
 from collections.abc import Sequence
 from typing import ClassVar, Literal, Self, TypeAlias, TypeVar
 
@@ -15,7 +14,6 @@ from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.losses import Loss
 from headwise.config.base import Problems
 from headwise.data.collate import PairBatch
-from headwise.data.config import DataConfig, TextDataConfig
 from headwise.data.corpora import collect_references
 from headwise.data.examples import Examples, tokenise
 from headwise.data.read import Pair
@@ -45,7 +43,6 @@ from headwise.tasks.base import (
 from headwise.tasks.output_scores import OUTPUT_SCORES, Scoring
 from headwise.tasks.scheduled_sampling import AnyScheduledSampling, Never
 from headwise.text import PAD
-from headwise.text.base import Tokeniser
 from headwise.text.hf import HfTokeniser
 from headwise.text.marian import MarianTokeniser
 from headwise.text.subword import Bpe, Unigram
@@ -146,12 +143,6 @@ class Transduce(GenerationTask["TransduceConfig", Examples], TextTask["Transduce
             raise UserError(f"task.prefix_lm: '{model.kind}' cannot read source and target as one text; choose another")
         return PrefixLM(built.decoder, built.start_id, built.end_id)
 
-    def load_test_pairs(self, data: DataConfig) -> Sequence[Pair]:
-        pairs = super().load_test_pairs(data)
-        if not (isinstance(data, TextDataConfig) and data.truncate):
-            return pairs
-        return [(truncate_text(source, self.tokenisers.source, data.max_length), target) for source, target in pairs]
-
     def build_examples(self, pairs: Sequence[Pair]) -> Examples:
         return Examples.from_rows(tokenise(pairs, self.tokenisers))
 
@@ -163,20 +154,6 @@ class Transduce(GenerationTask["TransduceConfig", Examples], TextTask["Transduce
         hypotheses = decode(model, self.tokenisers.source.encode_batch(sources), config, device)
         best = [ranked[:1] for ranked in hypotheses]
         return [text for (text,) in replace_unknown(model, sources, best, sides, config, device)]
-
-
-def truncate_text(text: str, tokeniser: Tokeniser, length: int) -> str:
-    """The start of a text that has at most `length` tokens.
-
-    >>> from headwise.text.vocabulary import Words
-    >>> truncate_text("a cat sat", Words(["a", "cat", "sat"]), 2)
-    'a cat '
-    """
-    if len(tokeniser.encode(text)) <= length:
-        return text
-    ends = range(1, len(text))
-    count = bisect_right(ends, length, key=lambda end: len(tokeniser.encode(text[:end])))
-    return text[:count]
 
 
 def compute_nll(model: nn.Module, data: PairData) -> tuple[np.ndarray, np.ndarray]:
@@ -208,7 +185,7 @@ class TransduceConfig(TaskConfig):
     sample: int = Field(500, ge=0)  # how many validation pairs are decoded at each validation; 0: only the loss
     scheduled_sampling: AnyScheduledSampling = Never()  # how often the decoder reads its own tokens in training
     prefix_lm: bool = False  # a prefix language model instead of an encoder-decoder: source and target are one text
-    # rows of the vocabulary after the tokeniser's, which a pretrained model has as well: 100 sentinels of span corruption
+    # rows of the vocabulary after the tokeniser's, that a pretrained model has: span corruption has 100 sentinels
     extra_tokens: int = Field(0, ge=0)
 
     @model_validator(mode="after")
