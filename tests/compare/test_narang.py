@@ -5,7 +5,7 @@ from pathlib import Path
 
 from headwise.compare.cell import build_cells
 from headwise.compare.config import ComparisonConfig
-from headwise.compare.narang import COLUMNS, FOLDER, PRETRAINING, SMALL, STEPS, render_tables
+from headwise.compare.narang import FOLDER, PRETRAINING, SMALL, STEPS, render_tables
 from headwise.compare.run import compare
 from headwise.models.narang import ROWS
 from headwise.runs import Run

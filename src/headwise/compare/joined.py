@@ -38,7 +38,7 @@ def list_columns(comparisons: Mapping[str, Comparison], main: str) -> list[Colum
     columns = [Column(score, comparisons[main], score) for score in comparisons[main].scores]
     for name, each in comparisons.items():
         if name != main:
-            scores = dict.fromkeys(score for score in (each.score, *each.analysis.published) if score)
+            scores = dict.fromkeys(score for score in (each.score, *each.analysis.published) if score in each.scores)
             columns += [Column(f"{name}: {score}", each, score) for score in scores]
     return columns
 
@@ -64,5 +64,6 @@ def build_notes(comparisons: Mapping[str, Comparison], main: str) -> list[str]:
             seeds = sorted({seed for arm in each.arms.values() for seed in arm.outcomes})
             suffix = f" (seeds {', '.join(map(str, seeds))})" if seeds else ""
             notes.append(f"{name}: {each.title}{suffix}")
-            notes += [f"{name}: {line}" for line in describe_analysis(each) + render.list_failures(each)]
+            lines = describe_analysis(each) if each.outcomes else ["nothing has finished yet"]
+            notes += [f"{name}: {line}" for line in lines + render.list_failures(each)]
     return notes
