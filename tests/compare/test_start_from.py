@@ -8,7 +8,7 @@ from headwise.cli.main import main
 from headwise.compare.cell import build_cells
 from headwise.compare.config import ComparisonConfig, Suite
 from headwise.compare.run import compare
-from headwise.compare.suites import draw_suite
+from headwise.compare.suites import compare_all, draw_suite
 from headwise.compare.worker import run_cell
 from headwise.errors import UserError
 from headwise.experiment.load import load
@@ -134,7 +134,7 @@ def test_a_cell_waits_for_its_start_and_says_how_to_train_it(place, tmp_path, ca
     (cell,) = build_cells(table, tmp_path)
     assert cell.describe_state() == "waits for base/vanilla-1"
     failure = compare(table, tmp_path).arms["vanilla"].failures[1]
-    assert failure.startswith("it starts from base/vanilla-1, which is not finished; train that first: headwise compare")
+    assert failure.startswith("it starts from base/vanilla-1, which is not finished; train that first: headwise")
     assert failure.endswith(f"base.toml --arm vanilla --seeds 1 --runs {tmp_path}") and not list(tmp_path.iterdir())
     with pytest.raises(SystemExit) as left:
         main(["compare", str(place / "answers.toml"), "--arm", "vanilla", "--runs", str(tmp_path)])
@@ -181,7 +181,7 @@ def test_ours_against_published_scores_of_all_tables_in_one_picture(trained, tmp
 
 
 def test_a_quick_selection_leaves_out_tables_without_one(place):
-    (place / "quick.toml").write_text((place / "base.toml").read_text().replace('title =', 'quick = ["vanilla"]\ntitle ='))
+    (place / "quick.toml").write_text('quick = ["vanilla"]\n' + (place / "base.toml").read_text())
     (place / "few.toml").write_text(SUITE.replace("base.toml", "quick.toml"))
     quick = Suite.read(place / "few.toml").select_quick()
     assert list(quick.tables) == ["first"] and quick.main == "first"
@@ -209,5 +209,4 @@ def test_mistakes_are_told_in_a_sentence(place, tmp_path, file, old, new, messag
     assert old in text
     (tmp_path / f"{file}.toml").write_text(text.replace(old, new, 1))
     with pytest.raises(UserError, match=message):
-        for table in Suite.read(tmp_path / f"{file}.toml").tables.values():
-            list(build_cells(table, tmp_path / "runs"))
+        compare_all(Suite.read(tmp_path / f"{file}.toml"), tmp_path / "runs")
