@@ -15,7 +15,7 @@ from functools import cache
 from importlib import import_module, resources
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from headwise.config.base import Config, Table, merge, slot
+from headwise.config.base import Config, Table, slot
 from headwise.config.plugins import load_entry_points
 from headwise.errors import UserError, nearest
 
@@ -224,7 +224,9 @@ class ModelTable(Table):
             value = {"kind": value}
         if isinstance(value, Mapping) and value.get("kind") in names():
             entry, size = find(str(value["kind"]))
-            value = merge(entry.sizes[size], {**value, "kind": entry.name})
+            value = entry.merge(size, {**value, "kind": entry.name})
+        elif isinstance(value, Mapping) and str(kind := value.get("kind", self.default)) in HOMES:
+            value = CATALOG[kind].merge("", value)
         return super().parse(value)
 
     def suggest(self, name: str) -> str:

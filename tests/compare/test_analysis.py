@@ -280,7 +280,7 @@ def test_the_picture_has_a_label_for_every_arm_and_the_correlation(tmp_path):
     low, high = analysis.correlation.low, analysis.correlation.high
     assert f"<!-- loss: Spearman 0.90 [{low:.2f}, {high:.2f}] -->" in svg
     with pytest.raises(UserError, match=r"none.svg: nothing is drawn, as no arm has a score and a published figure"):
-        plot_published(build_comparison({"a": []}, [1.0]), tmp_path / "none.svg")
+        plot_published([build_comparison({"a": []}, [1.0])], tmp_path / "none.svg", "")
 
 
 def test_the_scale_spreads_crowded_values_and_can_be_inverted():

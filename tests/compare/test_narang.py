@@ -5,19 +5,20 @@ from pathlib import Path
 
 from headwise.compare.cell import build_cells
 from headwise.compare.config import ComparisonConfig
-from headwise.compare.narang import FILE, SMALL, STEPS, render_table
+from headwise.compare.narang import FOLDER, PRETRAINING, SMALL, STEPS, render_tables
 from headwise.compare.run import compare
 from headwise.models.narang import ROWS
 from headwise.runs import Run
 
 
-def test_the_file_is_written_from_the_rows() -> None:
-    """`python -m headwise.compare.narang` writes it anew."""
-    assert FILE.read_text("utf-8") == render_table()
+def test_the_files_are_written_from_the_rows() -> None:
+    """`python -m headwise.compare.narang` writes them anew."""
+    for name, text in render_tables().items():
+        assert (FOLDER / f"{name}.toml").read_text("utf-8") == text
 
 
 def test_every_row_that_can_be_built_is_an_arm() -> None:
-    table = ComparisonConfig.read("narang")
+    table = ComparisonConfig.read(PRETRAINING)
     assert [arm.name for arm in table.arm] == [row.name for row in ROWS]
     cells = list(build_cells(table, Path("runs")))
     assert len(cells) == 3 * len(table.arm)
@@ -31,13 +32,13 @@ def test_every_row_that_can_be_built_is_an_arm() -> None:
 
 
 def test_published_losses_stand_beside_the_arms() -> None:
-    arms = {arm["name"]: arm for arm in tomllib.loads(FILE.read_text("utf-8"))["arm"]}
+    arms = {arm["name"]: arm for arm in tomllib.loads((FOLDER / f"{PRETRAINING}.toml").read_text("utf-8"))["arm"]}
     figures = {"early loss": 2.127, "final loss": 1.789, "runs": 5, "std": {"early loss": 0.003}}
     assert arms["SwiGLU"]["published"] == figures
 
 
 def test_the_quick_rows_cover_the_range_of_published_losses() -> None:
-    table = ComparisonConfig.read("narang")
+    table = ComparisonConfig.read(PRETRAINING)
     quick = table.select_quick()
     assert len(list(build_cells(quick, Path("runs")))) == 10 and quick.seeds == (1,)
     losses, few = (sorted(arm.published.scores["early loss"] for arm in each.arm) for each in (table, quick))

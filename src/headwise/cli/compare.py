@@ -67,16 +67,22 @@ def compare(
         return
 
     from headwise.compare import suites
+    from headwise.compare.run import Stopped
 
     if plot:
         from headwise.inspect.files import check_ending
 
         check_ending(plot, ".svg", ".png")  # before hours of training
-    results = suites.compare_all(suite, runs, jobs=jobs)
-    title = suite.title or suite.name
-    suites.print_suite(title, results, format_, suite.average)
+    stopped = False
+    try:
+        results = suites.compare_all(suite, runs, jobs=jobs)
+    except Stopped as stop:
+        results, stopped = dict(stop.results), True
+    suites.print_suite(suite, results, format_)
     if plot:
-        say(f"plot: {suites.draw_suite(title, results, plot)}")
+        say(f"plot: {suites.draw_suite(suite.title or suite.name, results, plot)}")
+    if stopped:
+        raise KeyboardInterrupt
     if any(arm.failures for comparison in results.values() for arm in comparison.arms.values()):
         raise SystemExit(1)
 

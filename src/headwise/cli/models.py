@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from headwise.cli.common import say
 from headwise.utils.console import make_console
 
 if TYPE_CHECKING:
@@ -122,19 +123,27 @@ def show(
         _print_settings(summary, info, json_)
     else:
         _print_cost(summary, info, vocab or info.sizes[size].vocab, json_)
+        if set_ and (scaled := catalog.CATALOG[architecture].scale_hidden(size, _parse_settings(set_))):
+            say(f"hidden = {scaled['hidden']}, in proportion to the width; --set hidden=N sets another one")
 
 
 def _summarise(architecture: str, size: str, changed: list[str], vocab: int, length: int) -> Summary:
     """Count a model with other settings, vocabulary or length than the stored ones."""
     from headwise.catalog import CATALOG
+    from headwise.models.cost import summarise
+
+    return summarise(CATALOG[architecture], size, vocab=vocab, length=length, settings=_parse_settings(changed))
+
+
+def _parse_settings(changed: list[str]) -> dict[str, Any]:
+    """The keys of `[model]` that `--set` changes."""
     from headwise.config.base import merge
     from headwise.experiment.config import parse_changes
-    from headwise.models.cost import summarise
 
     settings = parse_changes(changed)
     if isinstance(settings.get("model"), dict):  # as --set of an experiment has it
         settings = merge(settings, settings.pop("model"), later=False)
-    return summarise(CATALOG[architecture], size, vocab=vocab, length=length, settings=settings)
+    return settings
 
 
 def _print_cost(summary: Summary, info: ModelInfo, vocab: int, json_: bool) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from headwise.compare.config import AnalysisConfig
 from headwise.compare.estimate import LEVEL, student_p_value
 from headwise.compare.values import Comparison
 from headwise.evaluate.agreement import rank_values
@@ -154,13 +155,13 @@ def collect_values(comparison: Comparison, score: str) -> dict[str, Seeds]:
 
 
 def collect_figures(comparison: Comparison, score: str, values: Mapping[str, Seeds]) -> dict[str, Figure]:
-    """The published score of each arm that has one and values of ours."""
-    figures = {}
+    """The published score of each arm that has one and values of ours; negated if its better direction is the other."""
+    key, sign, figures = comparison.analysis.get_published(score), comparison.analysis.get_sign(score), {}
     for name in values:
         published = comparison.arms[name].published
-        if score in published.scores:
-            std = published.std.get(score)
-            figures[name] = Figure(published.scores[score], None if std is None else std / sqrt(published.runs))
+        if key in published.scores:
+            std = published.std.get(key)
+            figures[name] = Figure(sign * published.scores[key], None if std is None else std / sqrt(published.runs))
     return figures
 
 
@@ -322,8 +323,21 @@ def correct_holm(p_values: Mapping[str, float]) -> dict[str, float]:
 
 def describe_analysis(comparison: Comparison) -> list[str]:
     """The analysis as sentences, for the notes below the table."""
-    baseline, claim = find_baseline(comparison), comparison.analysis.claim
-    return [line for analysis in analyse(comparison) for line in _describe(analysis, baseline, claim)]
+    baseline, settings = find_baseline(comparison), comparison.analysis
+    return [
+        line
+        for analysis in analyse(comparison)
+        for line in _describe(analysis, baseline, settings.claim, name_published(settings, analysis.score))
+    ]
+
+
+def name_published(settings: AnalysisConfig, score: str) -> str:
+    """The published figures that a score of ours is compared with, in words.
+
+    >>> name_published(AnalysisConfig(against={"perplexity": "BLEU"}), "perplexity")
+    'published BLEU (negated)'
+    """
+    return f"published {settings.get_published(score)}" + (" (negated)" if settings.get_sign(score) < 0 else "")
 
 
 def format_correlation(correlation: Correlation) -> str:
@@ -335,13 +349,13 @@ def format_correlation(correlation: Correlation) -> str:
     return f"{correlation.value:.2f}{interval}"
 
 
-def _describe(analysis: Analysis, baseline: str, claim: str) -> list[str]:
+def _describe(analysis: Analysis, baseline: str, claim: str, published: str) -> list[str]:
     score, noise = analysis.score, analysis.noise
+    which = f"the {published}" if published == f"published {score}" else f"{score} with the {published}"
     lines = [
-        _describe_correlation(analysis.correlation, f"the published {score}"),
+        _describe_correlation(analysis.correlation, which),
         _describe_correlation(
-            analysis.correlation_without_worst,
-            f"the published {score}, without the {len(analysis.excluded)} worst published",
+            analysis.correlation_without_worst, f"{which}, without the {len(analysis.excluded)} worst published"
         ),
     ]
     if noise is None:
@@ -365,7 +379,8 @@ def _describe_correlation(correlation: Correlation | None, which: str) -> str:
     if correlation is None:
         return ""
     ceiling = "" if correlation.ceiling is None else f"; noise allows {correlation.ceiling:.2f}"
-    return f"Spearman with {which}: {format_correlation(correlation)} over {correlation.arms} arms{ceiling}"
+    verb = "with" if which.startswith("the ") else "of"
+    return f"Spearman {verb} {which}: {format_correlation(correlation)} over {correlation.arms} arms{ceiling}"
 
 
 def _describe_improvement(improvement: Improvement, score: str, claim: str) -> str:

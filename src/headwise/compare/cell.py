@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
-from headwise.compare.config import ComparisonConfig
+from headwise.compare.config import ArmConfig, ComparisonConfig
 from headwise.compare.values import Outcome
 from headwise.config.base import Config
 from headwise.config.plugins import collect_parts
@@ -35,6 +35,7 @@ class Cell(Config):
     checkpoint: str = "best"
     evaluate: dict[str, Any] | None = Field(default_factory=dict)  # None: the best validation score is the outcome
     curve: dict[str, float] = Field(default_factory=dict)  # scores from the validation curve, instead of an evaluation
+    start: Cell | None = None  # the cell of another table whose run it is initialised from
 
     @property
     def name(self) -> str:
@@ -65,9 +66,18 @@ class Cell(Config):
         default that changed since makes it another experiment; a setting added since has its default."""
         try:
             same_parts = read_parts(run.path) == collect_parts(self.experiment)
-            return same_parts and parse_experiment(run.config) == self.experiment
+            return same_parts and self._shorten_start(parse_experiment(run.config)) == self._shorten_start(
+                self.experiment
+            )
         except UserError:  # incomplete, or written by a version with other settings
             return False
+
+    def _shorten_start(self, experiment: Experiment) -> Experiment:
+        """The experiment with the name of the run that it starts from instead of its path: all runs may have been moved
+        since."""
+        if self.start is None:
+            return experiment
+        return experiment.replace(init_from="/".join(Path(experiment.init_from).parts[-2:]))
 
     def load_outcome(self) -> Outcome | None:
         """The saved outcome; None if the cell still has to be trained or evaluated."""
@@ -82,25 +92,51 @@ class Cell(Config):
             return None
         return run
 
+    def hand_down(self) -> dict[str, Any]:
+        """The settings of a cell that starts from the run of this one."""
+        run = self.find_run() or Run(Path(self.folder) / self.name)
+        tables = self.experiment.model_dump(mode="json", include={"model", "tokeniser"})
+        return {"init_from": f"{run.path}@{self.checkpoint}", **tables}
+
+    @property
+    def awaited(self) -> str:
+        """The run that it starts from, as long as that is not finished; else empty."""
+        if self.start is None or self.start.load_outcome():
+            return ""
+        return f"{Path(self.start.folder).name}/{self.start.name}"
+
     def describe_state(self) -> str:
         """The state in words, for a dry run."""
         if self.load_outcome():
             return "done"
+        if self.awaited:
+            return f"waits for {self.awaited}"
         run = self.find_run()
         return f"resumes at step {run.state.get('step', 0):,}" if run and run.steps() else "to train"
 
 
 def build_cells(config: ComparisonConfig, runs: str | Path) -> Iterator[Cell]:
     """All cells, seed by seed, so that arms with a time budget share the same load and early results cover all arms."""
-    folder = Path(runs) / (config.name or "table")
+    start = config.read_start()
+    starting_arms = {arm.name: arm for arm in start.arm} if start else {}
     for seed in config.seeds:
         for arm in config.arm:
-            yield Cell(
-                arm=arm.name,
-                seed=seed,
-                folder=str(folder),
-                experiment=config.build_experiment(arm, seed, folder),
-                checkpoint=config.checkpoint,
-                evaluate=config.evaluate,
-                curve=config.curve,
-            )
+            source = build_cell(start, starting_arms[arm.name], seed, runs) if start else None
+            yield build_cell(config, arm, seed, runs, source)
+
+
+def build_cell(
+    config: ComparisonConfig, arm: ArmConfig, seed: int, runs: str | Path, start: Cell | None = None
+) -> Cell:
+    """The cell of an arm and a seed, which starts from the run of another one if there is a `start`."""
+    folder = Path(runs) / (config.name or "table")
+    return Cell(
+        arm=arm.name,
+        seed=seed,
+        folder=str(folder),
+        experiment=config.build_experiment(arm, seed, folder, start.hand_down() if start else {}),
+        checkpoint=config.checkpoint,
+        evaluate=config.evaluate,
+        curve=config.curve,
+        start=start,
+    )

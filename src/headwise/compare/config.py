@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -25,7 +26,7 @@ SHIPPED = (PACKAGE / "experiments" / "tables", PACKAGE.parents[1] / "experiments
 
 # for the scores that `evaluate` reports; for any other the table sets `lower`
 LOWER_IS_BETTER = dict.fromkeys(("SER", "WER", "PER", "CER", "perplexity"), True) | dict.fromkeys(
-    ("BLEU", "BLEU tokenised", "ROUGE-L", "accuracy", "F1", "exact match", "UAS", "LAS"), False
+    ("BLEU", "BLEU tokenised", "ROUGE-L", "ROUGE-1", "ROUGE-2", "accuracy", "F1", "exact match", "UAS", "LAS"), False
 )
 
 
@@ -69,6 +70,8 @@ class AnalysisConfig(Config):
     """What to print about our scores and the published ones, besides the table (headwise.compare.analysis)."""
 
     published: tuple[str, ...] = ()  # scores whose published figures are compared with ours; empty: no analysis
+    # the published figures that a score of ours is compared with, where they have another name: {perplexity = "BLEU"}
+    against: dict[str, str] = Field(default_factory=dict)
     baseline: str = ""  # the arm that others are tested against; empty: the first
     lower: bool | None = None  # whether lower is better; known for the usual scores, else as the table's `lower`
     without_worst: NonNegativeInt = 0  # correlate also without so many arms, those with the worst published figures
@@ -78,6 +81,14 @@ class AnalysisConfig(Config):
     def is_lower_better(self, score: str) -> bool | None:
         """None: not known."""
         return LOWER_IS_BETTER.get(score, self.lower)
+
+    def get_published(self, score: str) -> str:
+        """The name of the published figures that a score of ours is compared with."""
+        return self.against.get(score, score)
+
+    def get_sign(self, score: str) -> int:
+        """-1 if a lower score of ours is better, but a higher published figure, or the reverse; else 1."""
+        return 1 if self.is_lower_better(score) == self.is_lower_better(self.get_published(score)) else -1
 
 
 class ArmConfig(Config):
@@ -100,6 +111,10 @@ class ComparisonConfig(Config):
     title: str = ""
     base: str = ""  # an experiment file, relative to the table
     experiment: dict[str, Any] = Field(default_factory=dict)  # or its keys, or changes of the file
+    # a table, relative to this one or by name: each cell is initialised from the run of its arm and seed there, and has
+    # its model and tokeniser
+    start_from: str = ""
+    start_changes: dict[str, Any] = Field(default_factory=dict)  # `changes` of that table, if both are in one suite
     seeds: tuple[NonNegativeInt, ...] = Field((1,), min_length=1)
     score: str = ""  # the one to rank by; empty: the first that `evaluate` reports
     lower: bool | None = None  # whether lower is better; known for the usual scores
@@ -139,6 +154,9 @@ class ComparisonConfig(Config):
         data = read_toml(path)
         if base := data.get("base"):
             data["experiment"] = merge(read_toml(path.parent / str(base)), data.get("experiment", {}))
+        if start := data.get("start_from"):
+            beside = path.parent / str(start)
+            data["start_from"] = str(find_table(beside if beside.is_file() else str(start)))
         table: ComparisonConfig = validate(
             cls, {"name": path.stem, **data, "changes": parse_changes(changes)}, str(path)
         )
@@ -154,23 +172,48 @@ class ComparisonConfig(Config):
                 if name not in names:
                     raise UserError(f"{place}: {key}: no arm is called '{name}'; {nearest(name, names)}")
         scores = dict.fromkeys(score for arm in self.arm for score in arm.published.scores)
+        for score in self.analysis.against:
+            if score not in self.analysis.published:
+                raise UserError(f"{place}: analysis.against: '{score}' is not in analysis.published; add it there")
         for score in self.analysis.published:
-            if score not in scores:
+            figure = self.analysis.get_published(score)
+            if figure not in scores:
                 raise UserError(
-                    f"{place}: analysis.published: no arm has a published '{score}'; {nearest(score, scores)}"
+                    f"{place}: analysis.published: no arm has a published '{figure}'; {nearest(figure, scores)}"
                 )
-            if self.analysis.is_lower_better(score) is None:
-                raise UserError(
-                    f"{place}: analysis.published: nothing says whether a lower '{score}' is better; set lower"
-                )
+            for name in dict.fromkeys((score, figure)):
+                if self.analysis.is_lower_better(name) is None:
+                    raise UserError(
+                        f"{place}: analysis.published: nothing says whether a lower '{name}' is better; set lower"
+                    )
 
-    def build_experiment(self, arm: ArmConfig, seed: int, folder: Path = Path()) -> Experiment:
+    def read_start(self) -> ComparisonConfig | None:
+        """The table in `start_from`, with the arms of this one."""
+        if not self.start_from:
+            return None
+        start = ComparisonConfig.read(self.start_from).replace(changes=self.start_changes)
+        if start.start_from:
+            raise UserError(
+                f"{self.name}: start_from: the runs of '{start.name}' start from others; name a table that starts anew"
+            )
+        names = [arm.name for arm in start.arm]
+        for arm in self.arm:
+            if arm.name not in names:
+                raise UserError(
+                    f"{self.name}: start_from: '{start.name}' has no arm '{arm.name}'; {nearest(arm.name, names)}"
+                )
+        return start
+
+    def build_experiment(
+        self, arm: ArmConfig, seed: int, folder: Path = Path(), start: Mapping[str, Any] = MappingProxyType({})
+    ) -> Experiment:
         """The experiment of one cell. `arm:NAME` in its settings is replaced by the run of another arm with the same
-        seed in `folder`, for example a teacher."""
+        seed in `folder`, for example a teacher. `start` has the keys of the run that it starts from."""
         name = {"name": f"{arm.slug}-{seed}", "seed": seed}
         changes = {key: self._resolve_arm(value, seed, folder) for key, value in arm.set.items()}
         layers = (nest_keys(self.set), {"train": self.budget.settings}, nest_keys(changes), self.changes, name)
-        return validate(Experiment, reduce(merge, layers, self.experiment), f"{self.name}: arm '{arm.name}'")
+        base = merge(dict(start), self.experiment)
+        return validate(Experiment, reduce(merge, layers, base), f"{self.name}: arm '{arm.name}'")
 
     def _resolve_arm(self, value: Any, seed: int, folder: Path) -> Any:
         if not isinstance(value, str) or not value.startswith("arm:"):
@@ -209,6 +252,16 @@ class Suite(Config):
     tables: dict[str, ComparisonConfig] = Field(min_length=1)
     # scores of each table whose means are averaged over the tables, as benchmarks do: {cb = ["accuracy", "F1"]}
     average: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    # the table that is printed whole, with a column for the ranking score of each other one; empty: none
+    main: str = ""
+
+    @model_validator(mode="after")
+    def _check_main(self) -> Suite:
+        if self.main and self.main not in self.tables:
+            raise Problems([(("main",), f"there is no table '{self.main}'; {nearest(self.main, self.tables)}")])
+        if self.main and self.average:
+            raise Problems([(("average",), "a suite with a main table has none; leave one of the two out")])
+        return self
 
     @model_validator(mode="after")
     def _check_average(self) -> Suite:
@@ -228,7 +281,7 @@ class Suite(Config):
         files = data.get("tables", {path.stem: path.name})
         if not isinstance(files, Mapping):
             raise UserError(f'{path}: tables: write names and files, as in tables = {{ listops = "listops.toml" }}')
-        tables = {}
+        tables, own_files = {}, set()
         for name, entry in files.items():
             spec: SuiteTable = validate(
                 SuiteTable, entry if isinstance(entry, Mapping) else {"file": entry}, f"{path}: {name}"
@@ -240,6 +293,10 @@ class Suite(Config):
                 "title": spec.title or table.title,
             }
             tables[name] = table.replace(**changed) if spec.set else table
+            own_files.add((path.parent / spec.file).resolve())
+        for name, table in tables.items():  # changes of all tables are those of the table that others start from, too
+            if table.start_from and Path(table.start_from).resolve() in own_files:
+                tables[name] = table.replace(start_changes=table.changes)
         top = data if "tables" in data else {"title": data.get("title", "")}
         return validate(cls, {"name": path.stem, **top, "tables": tables}, str(path))
 
@@ -257,12 +314,16 @@ class Suite(Config):
             if not wanted or names[name].intersection(wanted)
         }
         average = {name: scores for name, scores in self.average.items() if name in chosen}
-        return self.replace(tables=chosen, average=average if len(average) == len(self.average) else {})
+        main = self.main if self.main in chosen else ""
+        return self.replace(tables=chosen, average=average if len(average) == len(self.average) else {}, main=main)
 
     def select_quick(self, seeds: Iterable[int] = ()) -> Suite:
-        """A copy with the quick selection of each table."""
+        """A copy with the quick selection of each table that has one."""
         seeds = tuple(seeds)
-        return self.replace(tables={name: table.select_quick(seeds) for name, table in self.tables.items()})
+        quick = {name: table for name, table in self.tables.items() if table.quick} or self.tables
+        average = self.average if len(quick) == len(self.tables) else {}
+        tables = {name: table.select_quick(seeds) for name, table in quick.items()}
+        return self.replace(tables=tables, average=average, main=self.main if self.main in quick else "")
 
 
 def nest_keys(changes: Mapping[str, Any]) -> dict[str, Any]:

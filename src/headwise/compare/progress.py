@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from html import escape
 from threading import Lock
 from time import monotonic
@@ -48,7 +49,8 @@ class Lines:
             self.end(cell, f"{message['share']:.0%}  step {message['step']}  {message['text']}")
 
     def end(self, cell: str, text: str) -> None:
-        print(f"{cell}: {text}", file=sys.stderr, flush=True)
+        with suppress(OSError, ValueError):  # the reader of stderr may be gone; the cells go on
+            print(f"{cell}: {text}", file=sys.stderr, flush=True)
 
 
 class Bars:
@@ -81,7 +83,8 @@ class Bars:
         self.bars.update(self.tasks[cell], completed=message["share"], step=message["step"], text=message["text"])
 
     def end(self, cell: str, text: str) -> None:
-        self.bars.remove_task(self.tasks.pop(cell))
+        if cell in self.tasks:
+            self.bars.remove_task(self.tasks.pop(cell))
         self.bars.console.print(f"{cell}: {text}", markup=False, highlight=False)
 
 

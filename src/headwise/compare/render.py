@@ -17,6 +17,7 @@ from headwise.compare.reach import find_reach
 from headwise.compare.values import Arm, Comparison, Outcome
 from headwise.utils.console import make_console
 
+WIDTH = 400  # characters of a line where stdout is no terminal
 MEAN_COLUMNS: dict[str, tuple[Callable[[Outcome], float | None], Callable[[float], str]]] = {
     "parameters": (lambda outcome: outcome.parameters, lambda number: f"{number:,.0f}"),
     "FLOPs/{unit}": (lambda outcome: outcome.flops_per_token, lambda number: format_si(number)),
@@ -65,8 +66,8 @@ def build_rows(comparison: Comparison) -> list[list[str]]:
         rows.append(
             [
                 name + (" *" if name == winner else ""),
-                _format_seeds(arm),
-                *(_format_mean(arm, *column) for column in MEAN_COLUMNS.values()),
+                format_seeds(arm),
+                *format_costs(arm),
                 *([_format_training_flops(arm), _format_flops(reach.flops.get(name, {}).values())] if reach else []),
                 *(format_estimate(estimate_score(comparison, name, each)) for each in comparison.scores),
                 format_estimate(difference, signed=True),
@@ -124,7 +125,7 @@ def print_text_table(heading: str, grid: Sequence[Sequence[str]], remarks: Seque
     for row in body:
         table.add_row(*map(escape, row), style="bold" if row[0].endswith(" *") else "")
     print(heading)
-    make_console(width=None if sys.stdout.isatty() else 200).print(table)
+    make_console(width=None if sys.stdout.isatty() else WIDTH).print(table)
     print("\n".join(remarks))
 
 
@@ -192,9 +193,15 @@ def _to_dict(estimate: Estimate | None) -> dict[str, Any] | None:
     return asdict(estimate) if estimate else None
 
 
-def _format_seeds(arm: Arm) -> str:
+def format_seeds(arm: Arm) -> str:
+    """How many seeds have finished, and of how many if some failed."""
     count = len(arm.outcomes)
     return f"{count} of {count + len(arm.failures)}" if arm.failures else str(count)
+
+
+def format_costs(arm: Arm) -> list[str]:
+    """The means over seeds of `MEAN_COLUMNS`."""
+    return [_format_mean(arm, *column) for column in MEAN_COLUMNS.values()]
 
 
 def _format_mean(arm: Arm, get: Callable[[Outcome], float | None], show: Callable[[float], str]) -> str:
@@ -233,11 +240,11 @@ def format_published(figure: Published, score: str) -> str:
     >>> format_published(Published.model_validate(figure), "SER")
     '20.6, PER 5.2 ± 0.1 (2019)'
     """
-    figures = sorted(figure.scores.items(), key=lambda item: item[0] != score)
-    text = ", ".join(
-        ("" if name == score else f"{name} ")
-        + f"{value:g}"
-        + (f" ± {figure.std[name]:g}" if name in figure.std else "")
-        for name, value in figures
-    )
+    names = sorted(figure.scores, key=lambda name: name != score)
+    text = ", ".join(("" if name == score else f"{name} ") + format_figure(figure, name) for name in names)
     return f"{text} ({figure.source})" if figure.source and text else text
+
+
+def format_figure(figure: Published, score: str) -> str:
+    """One published figure with its standard deviation, if that is published."""
+    return f"{figure.scores[score]:g}" + (f" ± {figure.std[score]:g}" if score in figure.std else "")

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from headwise.compare import render
+from headwise.compare import joined, render
 from headwise.compare.analysis import describe_analysis
 from headwise.compare.cell import build_cells
 from headwise.compare.config import Suite
@@ -20,7 +20,7 @@ from headwise.compare.estimate import estimate_score
 from headwise.compare.labels import add_label, place_labels
 from headwise.compare.plot import DOT, INTERVAL, TICK, plot_comparison
 from headwise.compare.plot_published import plot_published
-from headwise.compare.run import RUNS, compare
+from headwise.compare.run import RUNS, Stopped, compare, load_comparison
 from headwise.compare.values import Comparison
 from headwise.errors import UserError
 from headwise.inspect.files import check_ending, open_figure
@@ -34,10 +34,18 @@ NO_AVERAGE: Mapping[str, Sequence[str]] = {}
 
 
 def compare_all(suite: Suite, runs: str | Path = RUNS, *, jobs: int = 0) -> dict[str, Comparison]:
-    """Run the missing cells of every table, one table after the other."""
+    """Run the missing cells of every table, one after the other. `Stopped` has what had finished of all tables."""
     for config in suite.tables.values():
         list(build_cells(config, runs))  # report a mistake in the last table now, not after hours of training
-    return {name: compare(config, runs, jobs=jobs) for name, config in suite.tables.items()}
+    results: dict[str, Comparison] = {}
+    for name, config in suite.tables.items():
+        try:
+            results[name] = compare(config, runs, jobs=jobs)
+        except Stopped as stop:
+            (results[name],) = stop.results.values()
+            others = {name: each for name, each in suite.tables.items() if name not in results}
+            raise Stopped(results | {name: load_comparison(each, runs, {}) for name, each in others.items()}) from None
+    return results
 
 
 def relative_cost(comparison: Comparison, arm: str) -> float | None:
@@ -59,10 +67,9 @@ def compute_average(comparisons: Comparisons, arm: str, average: Mapping[str, Se
     return fmean(means) if means else None
 
 
-def print_suite(
-    title: str, comparisons: Comparisons, format: str, average: Mapping[str, Sequence[str]] = NO_AVERAGE
-) -> None:
+def print_suite(suite: Suite, comparisons: Comparisons, format: str) -> None:
     """Print one comparison as its own table, several in one table."""
+    title, average = suite.title or suite.name, suite.average
     if len(comparisons) == 1:
         (only,) = comparisons.values()
         render.FORMATS[format](only)
@@ -76,7 +83,11 @@ def print_suite(
         print(json.dumps(data, indent=1))
     else:
         print_table = {"text": render.print_text_table, "markdown": render.print_markdown_table}[format]
-        print_table(title, build_rows(comparisons, average), build_notes(comparisons, average))
+        if suite.main:
+            grid, notes = joined.build_rows(comparisons, suite.main), joined.build_notes(comparisons, suite.main)
+        else:
+            grid, notes = build_rows(comparisons, average), build_notes(comparisons, average)
+        print_table(title, grid, notes)
 
 
 def list_arms(comparisons: Comparisons) -> list[str]:
@@ -139,11 +150,13 @@ def build_notes(comparisons: Comparisons, average: Mapping[str, Sequence[str]] =
 
 
 def draw_suite(title: str, comparisons: Comparisons, out: Path | str) -> Path:
-    """One comparison as a dot plot, or with an analysis as ours against published scores; several as quality against
-    cost. The ending of `out` decides the format."""
+    """Comparisons with an analysis as ours against published scores; one without as a dot plot, several as quality
+    against cost. The ending of `out` decides the format."""
     if len(comparisons) == 1:
         (only,) = comparisons.values()
-        return plot_published(only, out) if only.analysis.published else plot_comparison(only, out)
+        return plot_published([only], out, only.title) if only.analysis.published else plot_comparison(only, out)
+    if all(each.analysis.published for each in comparisons.values()):
+        return plot_published(list(comparisons.values()), out, title)
     out = Path(out)
     check_ending(out, ".svg", ".png")
     shown = {name: each for name, each in comparisons.items() if any(relative_cost(each, arm) for arm in each.arms)}

@@ -18,6 +18,7 @@ from headwise.data.config import DataConfig, TextDataConfig
 from headwise.data.corpora import Corpus, load_corpus
 from headwise.data.examples import Examples
 from headwise.data.read import Pair
+from headwise.data.splits import truncate_sources
 from headwise.errors import UserError
 from headwise.text.config import TokeniserConfig
 from headwise.text.normalise import Normaliser
@@ -66,7 +67,8 @@ def prepare(
         )
         for part, pairs in (("train", corpus.train), ("valid", corpus.valid))
     )
-    return Prepared(tokeniser, train, valid, corpus.valid, corpus.test, corpus.files)
+    valid_pairs, test_pairs = (truncate_sources(pairs, tokeniser.source, data) for pairs in (corpus.valid, corpus.test))
+    return Prepared(tokeniser, train, valid, valid_pairs, test_pairs, corpus.files)
 
 
 def _cut_sources(rows: Iterable[ex.Row], data: TextDataConfig) -> Iterable[ex.Row]:

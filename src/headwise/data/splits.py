@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
+from bisect import bisect_right
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -17,12 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
-from headwise.data.config import UNPAIRED
+from headwise.data.config import UNPAIRED, TextDataConfig
 from headwise.data.read import PLAIN, Pair, read_records
 from headwise.data.readers.base import ReadOptions
 from headwise.data.readers.text import read_texts
 from headwise.data.texts import Continuation
 from headwise.errors import UserError
+from headwise.text.base import Tokeniser
 
 SORT_BLOCK = 2**20  # fingerprints sorted at a time
 MIN_GROUPS = 10  # documents; with fewer, records are held out one by one
@@ -143,6 +145,26 @@ class CutPairs:
         for source, target in self.pairs:
             ends = [0, *(word.end() for word in islice(_WORD.finditer(source), self.words))]
             yield source[: ends[-1]], target  # tabs between texts stay
+
+
+def truncate_sources(pairs: Iterable[Pair], tokeniser: Tokeniser, data: TextDataConfig) -> list[Pair]:
+    """The pairs; with `data.truncate`, sources without what is beyond `data.max_length` tokens."""
+    if not data.truncate or data.one_to_one:
+        return list(pairs)
+    return [(truncate_text(source, tokeniser, data.max_length), target) for source, target in pairs]
+
+
+def truncate_text(text: str, tokeniser: Tokeniser, length: int) -> str:
+    """The start of a text that has at most `length` tokens.
+
+    >>> from headwise.text.vocabulary import Words
+    >>> truncate_text("a cat sat", Words(["a", "cat", "sat"]), 2)
+    'a cat '
+    """
+    if len(tokeniser.encode(text)) <= length:
+        return text
+    ends = range(1, len(text))
+    return text[: bisect_right(ends, length, key=lambda end: len(tokeniser.encode(text[:end])))]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from headwise import catalog
 from headwise.blocks.stack import count_parameters
-from headwise.config.base import merge, validate
+from headwise.config.base import validate
 from headwise.errors import UserError
 from headwise.models.entry import Entry
 
@@ -65,7 +65,7 @@ def build_entry(
     **settings: Any,
 ) -> nn.Module:
     """Build one size of a catalogue entry with random weights."""
-    config = validate(entry.config, merge(entry.sizes[size], settings), f"{entry.name}-{size}")
+    config = validate(entry.config, entry.merge(size, settings), f"{entry.name}-{size}")
     try:
         with torch.device(device), SkipInitOnMeta() if torch.device(device).type == "meta" else nullcontext():
             model: nn.Module = config.build(

@@ -46,4 +46,24 @@ class Entry:
 
     def configure(self, size: str, settings: Mapping[str, Any] | None = None) -> Any:
         """The config of a size, with `settings` changed."""
-        return self.config.model_validate(merge(self.sizes[size], settings or {}))
+        return self.config.model_validate(self.merge(size, settings or {}))
+
+    def merge(self, size: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings of a size, without one those of the config's defaults, with `settings` changed."""
+        return {**merge(self.sizes.get(size, {}), settings), **self.scale_hidden(size, settings)}
+
+    def scale_hidden(self, size: str, settings: Mapping[str, Any]) -> dict[str, int]:
+        """`hidden` in proportion to the width, if `settings` change the width alone; else empty.
+
+        >>> from headwise.models.llama import ENTRY
+        >>> ENTRY.scale_hidden("7b", {"width": 64}), ENTRY.scale_hidden("7b", {"width": 64, "hidden": 256})
+        ({'hidden': 172}, {})
+        """
+        fields = self.config.model_fields
+        if "width" not in settings or "hidden" in settings or not {"width", "hidden"} <= fields.keys():
+            return {}
+        width, hidden = (self.sizes.get(size, {}).get(key, fields[key].default) for key in ("width", "hidden"))
+        new = settings["width"]
+        if not (isinstance(new, int) and new > 0 and hidden) or new == width:
+            return {}  # a wrong width is refused by the config; without `hidden`, the config derives it
+        return {"hidden": max(round(hidden * new / width), 1)}

@@ -11,9 +11,12 @@ each text and then over texts; here it is the mean over all tokens of a batch, a
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Self
+
+from pydantic import Field, model_validator
 
 from headwise.blocks.losses import Loss
-from headwise.config.base import NonNegativeFloat
+from headwise.config.base import NonNegativeFloat, Problems
 from headwise.models.config import CLASSIFY_WITH_LM, ModelConfig
 from headwise.models.text_classifier import DecoderClassifier, SequenceClassifier
 from headwise.tasks.base import TaskConfig
@@ -22,12 +25,22 @@ DELIMITERS = 3  # start, delimiter and extract token
 
 
 class AuxiliaryFields(TaskConfig):
-    """Settings of classification and regression by a decoder."""
+    """Settings of classification and regression, most of them by a decoder."""
 
     # weight of the language model loss on the same texts, 0.5 in GPT; 0: none
     auxiliary: NonNegativeFloat = 0.0
     delimiters: bool = False  # start, delimiter and extract tokens of their own, instead of BOS and EOS
     both_orders: bool = False  # of a pair: the sum of the vectors of A, B and of B, A, for symmetric tasks
+    # rows of the vocabulary after the tokeniser's, that a pretrained model has: span corruption has 100 sentinels
+    extra_tokens: int = Field(0, ge=0)
+
+    @model_validator(mode="after")
+    def _check_extra_tokens(self) -> Self:
+        if self.extra_tokens and self.delimiters:
+            raise Problems(
+                [(("extra_tokens",), "delimiters are the rows after the tokeniser's; leave one of both out")]
+            )
+        return self
 
     @property
     def uses_decoder(self) -> bool:
@@ -41,7 +54,8 @@ class AuxiliaryFields(TaskConfig):
 
 def build_classifier(config: AuxiliaryFields, model: ModelConfig, vocab: int, outputs: int) -> SequenceClassifier:
     """The classifier, with the inputs of the config."""
-    built: SequenceClassifier = model.build(vocab + config.delimiters * DELIMITERS, outputs, config.model_task)
+    extra = config.extra_tokens + config.delimiters * DELIMITERS
+    built: SequenceClassifier = model.build(vocab + extra, outputs, config.model_task)
     if isinstance(built, DecoderClassifier):
         built.both_orders = config.both_orders
         if config.delimiters:

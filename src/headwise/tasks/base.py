@@ -19,11 +19,12 @@ from headwise.blocks.record import collect
 from headwise.config.base import Config
 from headwise.data.batches import Batches
 from headwise.data.collate import PairBatch, collate
-from headwise.data.config import DataConfig
+from headwise.data.config import DataConfig, TextDataConfig
 from headwise.data.corpora import load_corpus
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared, prepare
 from headwise.data.read import Pair
+from headwise.data.splits import truncate_sources
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.evaluate.score import Score
 from headwise.models.config import ModelConfig
@@ -270,8 +271,10 @@ class TextTask(Task[Settings, Model, Examples, Sequence[Pair]]):
         return PairData(examples, seed, config.tokens_per_batch, config.batch_size)
 
     def load_test_pairs(self, data: DataConfig) -> Sequence[Pair]:
-        corpus = load_corpus(self.adapt_data(data))
-        return list(corpus.test or corpus.valid)
+        data = self.adapt_data(data)
+        assert isinstance(data, TextDataConfig)
+        corpus = load_corpus(data)
+        return truncate_sources(corpus.test or corpus.valid, self.tokenisers.source, data)
 
 
 def take_first(pairs: PairSet, count: int) -> PairSet:

@@ -164,4 +164,5 @@ class CaptionConfig(TransduceConfig):
     kind: Literal["caption"] = "caption"  # type: ignore[assignment]
     score: Literal["bleu", "ser", "wer", "rouge"] = "bleu"
     prefix_lm: Literal[False] = False  # the source is no text
+    extra_tokens: Literal[0] = 0
     augment: InPlace = ()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Literal, TypeAlias, TypeVar
+from typing import ClassVar, Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 
 from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.losses import Loss
+from headwise.config.base import Problems
 from headwise.data.collate import PairBatch
 from headwise.data.corpora import collect_references
 from headwise.data.examples import Examples, tokenise
@@ -97,8 +98,11 @@ class GenerationTask(Task[TransduceSettings, SequenceModel, ExampleSet, Sequence
         sources, targets = list(by_source), list(by_source.values())
         outputs = self.decode_outputs(model, sources, config)
         scores = self.score_outputs(outputs, targets, language=language)
-        if isinstance(model, EncoderDecoder | PrefixLM):  # an ensemble or an engine only decodes
-            scores.append(perplexity(*compute_nll(model, self.batch_examples(self.build_examples(pairs)))))
+        # a target that is longer than any output may have more tokens than the model has positions
+        rows = self.tokenisers.target.encode_batch([target for _, target in pairs])
+        scored = [pair for pair, ids in zip(pairs, rows, strict=True) if len(ids) <= config.max_length]
+        if isinstance(model, EncoderDecoder | PrefixLM) and scored:  # an ensemble or an engine only decodes
+            scores.append(perplexity(*compute_nll(model, self.batch_examples(self.build_examples(scored)))))
         return Evaluation(sources, outputs, targets, scores)
 
     @abstractmethod
@@ -129,7 +133,9 @@ class Transduce(GenerationTask["TransduceConfig", Examples], TextTask["Transduce
 
     def build(self, model: ModelConfig) -> SequenceModel:
         if not self.config.prefix_lm:
-            return super().build(model)
+            extra, sides = self.config.extra_tokens, self.tokenisers
+            outputs = 0 if sides.shared else sides.target.size + extra
+            return model.build(sides.source.size + extra, outputs, self.config.model_task)
         if not self.tokenisers.shared:
             raise UserError("task.prefix_lm: source and target are one text; set tokeniser.shared = true")
         built = model.build(self.tokenisers.target.size, 0, self.config.model_task)
@@ -179,6 +185,14 @@ class TransduceConfig(TaskConfig):
     sample: int = Field(500, ge=0)  # how many validation pairs are decoded at each validation; 0: only the loss
     scheduled_sampling: AnyScheduledSampling = Never()  # how often the decoder reads its own tokens in training
     prefix_lm: bool = False  # a prefix language model instead of an encoder-decoder: source and target are one text
+    # rows of the vocabulary after the tokeniser's, that a pretrained model has: span corruption has 100 sentinels
+    extra_tokens: int = Field(0, ge=0)
+
+    @model_validator(mode="after")
+    def _check_extra_tokens(self) -> Self:
+        if self.extra_tokens and self.prefix_lm:
+            raise Problems([(("extra_tokens",), "a prefix language model has none; leave it out")])
+        return self
 
     @property
     def model_task(self) -> str:

@@ -44,7 +44,8 @@ class VocabularyTokeniser(Tokeniser):
         return [find(unit, UNK) for unit in self.split_units(self.normalise(text))]
 
     def decode(self, ids: Iterable[int]) -> str:
-        return self.separator.join(self.unknown if i == UNK else self.vocabulary[i] for i in ids if i > EOS)
+        ids = (i for i in ids if EOS < i < self.size)  # a model may have rows of its own, such as sentinels
+        return self.separator.join(self.unknown if i == UNK else self.vocabulary[i] for i in ids)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         return [self.vocabulary[i] for i in ids]
@@ -179,7 +180,7 @@ class Bytes(Tokeniser):
         return [byte + len(SPECIALS) for byte in self.normalise(text).encode()]
 
     def decode(self, ids: Iterable[int]) -> str:
-        return bytes(i - len(SPECIALS) for i in ids if i > UNK).decode(errors="replace")
+        return bytes(i - len(SPECIALS) for i in ids if UNK < i < self.size).decode(errors="replace")
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         readable = range(0x21, 0x7F)
