@@ -208,7 +208,7 @@ class ReplacedTokens(TextTask["ReplacedTokensConfig", ReplacedTokenDetector]):
     def evaluate(
         self, model: ReplacedTokenDetector, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
     ) -> Evaluation:
-        """The same words are masked and the same samples drawn at each evaluation from_rows a run; intervals are over
+        """The same words are masked and the same samples drawn at each evaluation of a run; intervals are over
         blocks."""
         counts = self.count_detections(model, Examples.from_rows(tokenise(pairs, self.tokenisers)))
         return Evaluation([], [], [], self.score_counts(counts))
