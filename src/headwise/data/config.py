@@ -23,6 +23,7 @@ Column = Literal["upos", "xpos", "deprel"]
 TABLES = ("csv", "tsv", "jsonl", "json", "parquet", "arrow")  # formats whose columns are chosen by `columns`
 UNPAIRED = ("lines", "documents", "text")  # formats without a source side: texts, read as pairs with an empty source
 
+Content = Literal["texts", "images", "chains", "episodes"]
 
 DATA = Table(
     "data",
@@ -42,7 +43,7 @@ class DataConfig(Config):
     """The `[data]` table of an experiment: a data set by `name`, or files. Without `valid`, a part of `train` is
     held out for validation."""
 
-    content: ClassVar[Literal["texts", "images", "chains"]] = "texts"  # what tasks read (`TaskConfig.reads`)
+    content: ClassVar[Content] = "texts"  # what tasks read (`TaskConfig.reads`)
     kind: str
     name: str = ""
     train: tuple[str, ...] = ()

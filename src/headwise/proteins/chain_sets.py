@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from headwise.data.config import DataConfig
+from headwise.data.config import Content, DataConfig
 from headwise.proteins.alignments import AlignedChain
 from headwise.proteins.chains import ChainSettings, GeneratedChain, generate_chain
 
@@ -46,7 +46,7 @@ class ChainSplit:
 class ChainDataConfig(DataConfig):
     """`[data]` of folding tasks: chains with alignments, generated or read."""
 
-    content: ClassVar[Literal["texts", "images", "chains"]] = "chains"
+    content: ClassVar[Content] = "chains"
 
     def load(self) -> ChainSplit:
         """The training, validation and test chains."""

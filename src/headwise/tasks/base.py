@@ -19,7 +19,7 @@ from headwise.blocks.record import collect
 from headwise.config.base import Config
 from headwise.data.batches import Batches
 from headwise.data.collate import PairBatch, collate
-from headwise.data.config import DataConfig, TextDataConfig
+from headwise.data.config import Content, DataConfig, TextDataConfig
 from headwise.data.corpora import load_corpus
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared, prepare
@@ -117,7 +117,7 @@ class TaskConfig(Config):
     kind: str
     task_class: ClassVar[type[AnyModelTask]]  # what `build` returns
     model_of: ClassVar[str] = ""  # the task whose model it trains, such as "classify" of a regression; empty: its own
-    reads: ClassVar[Literal["texts", "images", "chains", "episodes"]] = "texts"  # the content of `[data]`
+    reads: ClassVar[Content] = "texts"  # the content of `[data]`
     unpaired: ClassVar[bool] = False  # trained on texts without sources
     one_to_one: ClassVar[bool] = False  # a target has one label for each word of its source
     labelled: ClassVar[bool] = False  # targets are labels, taken from the data and not from a pretrained model

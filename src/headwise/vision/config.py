@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from headwise.data.config import DataConfig
+from headwise.data.config import Content, DataConfig
 
 Pixels = Annotated[int, Field(ge=1)]
 Format = Literal["folders", "idx", "cifar", "rows", "npz", "coco", "captions", "digits"]
@@ -15,7 +15,7 @@ Format = Literal["folders", "idx", "cifar", "rows", "npz", "coco", "captions", "
 class ImagesConfig(DataConfig):
     """Images: a data set by `name`, or files. Without `valid`, a part of `train` is held out for validation."""
 
-    content: ClassVar[Literal["texts", "images", "chains"]] = "images"
+    content: ClassVar[Content] = "images"
     kind: Literal["images"] = "images"
     format: Format = "folders"
     size: tuple[Pixels, Pixels] | tuple[()] = ()  # rows and columns, or one side; empty: that of the files

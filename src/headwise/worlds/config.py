@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from headwise.data.config import DataConfig
+from headwise.data.config import Content, DataConfig
 from headwise.errors import UserError
 from headwise.worlds.episodes import Episodes
 from headwise.worlds.logs import Manifest, list_files, read_log
@@ -18,6 +18,7 @@ class EpisodesConfig(DataConfig):
     """Logs of episodes in one environment, as `headwise act collect` writes them. Without `valid`, some episodes of
     `train` are held out."""
 
+    content: ClassVar[Content] = "episodes"
     kind: Literal["episodes"] = "episodes"
     best: float = Field(1.0, gt=0, le=1)  # train on this share of the episodes, those with the highest returns
 
