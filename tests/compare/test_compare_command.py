@@ -27,7 +27,7 @@ def test_json_holds_outcomes_estimates_and_differences(shown):
     assert (post["name"], post["published"]["scores"], post["differences"]) == ("post norm", {"SER": 20.6}, {})
     outcome = pre["seeds"]["1"]
     figures = {"scores", "parameters", "flops_per_token", "tokens_per_second", "unit", "minutes", "run", "items"} | {
-        "steps", "tokens", "validation",
+        "steps", "tokens", "validation", "recorded",
     }  # fmt: skip
     assert figures == set(outcome) and outcome["unit"] == "token"
     assert pre["estimates"]["SER"]["mean"] == outcome["scores"]["SER"]["value"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,17 +62,22 @@ class Cell(Config):
         return next((run for run in runs if self._matches(run)), None)
 
     def _matches(self, run: Run) -> bool:
-        """Whether a run has this experiment, and the same parts files. Its config holds all settings of its time: a
-        default that changed since makes it another experiment; a setting added since has its default."""
+        """Whether a run has this experiment, and the same parts files."""
         try:
-            same_parts = read_parts(run.path) == collect_parts(self.experiment)
-            return same_parts and self._shorten_start(parse_experiment(run.config)) == self._shorten_start(
-                self.experiment
-            )
-        except UserError:  # incomplete, or written by a version with other settings
+            return read_parts(run.path) == collect_parts(self.experiment) and self.has_settings(run.config)
+        except UserError:  # incomplete
             return False
 
-    def _shorten_start(self, experiment: Experiment) -> Experiment:
+    def has_settings(self, config: Mapping[str, Any]) -> bool:
+        """Whether these are the settings of its experiment. They are all settings of their time: a default that changed
+        since makes another experiment; a setting added since has its default."""
+        try:
+            experiment = parse_experiment(config)
+        except UserError:  # written by a version with other settings
+            return False
+        return self.shorten_start(experiment) == self.shorten_start(self.experiment)
+
+    def shorten_start(self, experiment: Experiment) -> Experiment:
         """The experiment with the name of the run that it starts from instead of its path: all runs may have been moved
         since."""
         if self.start is None:

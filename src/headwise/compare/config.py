@@ -115,6 +115,7 @@ class ComparisonConfig(Config):
     # its model and tokeniser
     start_from: str = ""
     start_changes: dict[str, Any] = Field(default_factory=dict)  # `changes` of that table, if both are in one suite
+    records: str = ""  # a file of outcomes measured before, relative to this one: cells with these settings are done
     seeds: tuple[NonNegativeInt, ...] = Field((1,), min_length=1)
     score: str = ""  # the one to rank by; empty: the first that `evaluate` reports
     lower: bool | None = None  # whether lower is better; known for the usual scores
@@ -157,6 +158,8 @@ class ComparisonConfig(Config):
         if start := data.get("start_from"):
             beside = path.parent / str(start)
             data["start_from"] = str(find_table(beside if beside.is_file() else str(start)))
+        if records := data.get("records"):
+            data["records"] = str(path.parent / str(records))
         table: ComparisonConfig = validate(
             cls, {"name": path.stem, **data, "changes": parse_changes(changes)}, str(path)
         )
@@ -299,6 +302,10 @@ class Suite(Config):
                 tables[name] = table.replace(start_changes=table.changes)
         top = data if "tables" in data else {"title": data.get("title", "")}
         return validate(cls, {"name": path.stem, **top, "tables": tables}, str(path))
+
+    def replace_records(self, file: str) -> Suite:
+        """A copy whose tables have their records in this file; none, if it is empty."""
+        return self.replace(tables={name: table.replace(records=file) for name, table in self.tables.items()})
 
     def select(self, arms: Iterable[str] = (), seeds: Iterable[int] = ()) -> Suite:
         """A copy with some of the arms of all tables, or with other seeds."""

@@ -65,5 +65,5 @@ def build_notes(comparisons: Mapping[str, Comparison], main: str) -> list[str]:
             suffix = f" (seeds {', '.join(map(str, seeds))})" if seeds else ""
             notes.append(f"{name}: {each.title}{suffix}")
             lines = describe_analysis(each) if each.outcomes else ["nothing has finished yet"]
-            notes += [f"{name}: {line}" for line in lines + render.list_failures(each)]
+            notes += [f"{name}: {line}" for line in lines + render.describe_runs(each)]
     return notes

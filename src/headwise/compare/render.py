@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from math import isfinite, isnan
@@ -94,11 +95,15 @@ def build_notes(comparison: Comparison) -> list[str]:
         notes.append(
             f"FLOPs to {reach.level:.3g}: of training, up to the best validation score of {reach.weakest}, the weakest"
         )
-    return notes + describe_analysis(comparison) + list_failures(comparison)
+    return notes + describe_analysis(comparison) + describe_runs(comparison)
 
 
-def list_failures(comparison: Comparison) -> list[str]:
-    return [
+def describe_runs(comparison: Comparison) -> list[str]:
+    """Which runs were measured before, when and where; and which failed."""
+    recorded = Counter(outcome.recorded for outcome in comparison.outcomes if outcome.recorded)
+    total = len(comparison.outcomes)
+    notes = [f"recorded, not trained here: {count} of {total} runs ({text})" for text, count in recorded.items()]
+    return notes + [
         f"{name}, seed {seed} failed: {sentence}"
         for name, arm in comparison.arms.items()
         for seed, sentence in arm.failures.items()

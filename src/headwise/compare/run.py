@@ -19,7 +19,8 @@ from typing import Any
 from headwise.compare.cell import Cell, build_cells
 from headwise.compare.config import SHIPPED, ComparisonConfig
 from headwise.compare.progress import Message, Progress, make_progress
-from headwise.compare.values import Arm, Comparison
+from headwise.compare.records import Records
+from headwise.compare.values import Arm, Comparison, Outcome
 from headwise.config.plugins import list_options
 from headwise.errors import UserError
 from headwise.utils.cpu import count_cores
@@ -61,8 +62,11 @@ def compare(
     and a changed table runs only what changed. `jobs` cells run at once (0: one for each core), each with its share of
     the cores. A cell that fails is reported in its arm; Ctrl-C, SIGTERM and SIGHUP leave everything to be resumed, and
     raise `Stopped`. Workers import the parts files that this process has imported.
+
+    Outcomes in `config.records` are not measured again.
     """
-    missing = [cell for cell in build_cells(config, runs) if not cell.load_outcome()]
+    records = Records.read(config.records)
+    missing = [cell for cell in build_cells(config, runs) if not find_outcome(cell, records)]
     failures = {cell.name: _explain_wait(cell, config, runs) for cell in missing if cell.awaited}
     if todo := [cell for cell in missing if cell.name not in failures]:
         pool = WorkerPool(jobs, show or make_progress())
@@ -74,12 +78,18 @@ def compare(
     return load_comparison(config, runs, failures)
 
 
+def find_outcome(cell: Cell, records: Records) -> Outcome | None:
+    """The outcome of a cell's own run, else a recorded one."""
+    return cell.load_outcome() or records.find(cell)
+
+
 def load_comparison(config: ComparisonConfig, runs: str | Path, failures: Mapping[str, str]) -> Comparison:
     """What has finished; `failures` are messages by the names of cells."""
+    records = Records.read(config.records)
     all_cells, arms = list(build_cells(config, runs)), {}
     for arm in config.arm:
         arm_cells = [cell for cell in all_cells if cell.arm == arm.name]
-        outcomes = {cell.seed: outcome for cell in arm_cells if (outcome := cell.load_outcome())}
+        outcomes = {cell.seed: outcome for cell in arm_cells if (outcome := find_outcome(cell, records))}
         failed = {
             cell.seed: failures[cell.name]
             for cell in arm_cells

@@ -140,7 +140,7 @@ def build_notes(comparisons: Comparisons, average: Mapping[str, Sequence[str]] =
         notes.append("average: of " + ", ".join(f"{name} ({' and '.join(scores)})" for name, scores in average.items()))
     notes += [f"{name}: {each.title}" for name, each in comparisons.items()]
     notes += [f"{name}: {line}" for name, each in comparisons.items() for line in describe_analysis(each)]
-    notes += [f"{name}: {failure}" for name, each in comparisons.items() for failure in render.list_failures(each)]
+    notes += [f"{name}: {note}" for name, each in comparisons.items() for note in render.describe_runs(each)]
     notes += [
         f"{name}: {each.name} {render.format_published(each, comparison.score)}"
         for name, comparison in comparisons.items()

@@ -31,6 +31,7 @@ class Outcome:
     steps: int | None = None  # of training
     tokens: int | None = None  # of the targets in training
     validation: Sequence[Sequence[float]] = ()  # (tokens, score) of each validation, by the score of checkpoints
+    recorded: str = ""  # when and where, if it was read from a file of records and has no run here
 
     @property
     def training_flops(self) -> float | None:
@@ -55,14 +56,18 @@ class Outcome:
             data = read_json(file)
             if data.pop("key") != key:
                 return None
-            data["scores"] = {name: Score(**score) for name, score in data["scores"].items()}
             # the folder may have been moved since
-            data |= {"run": file.parent, "items": file.parent / Path(data["items"]).name}
-            outcome = cls(**data)
-            is_valid = all(isinstance(score.value, int | float) for score in outcome.scores.values())
-            return outcome if is_valid else None
+            return cls.from_json({**data, "run": file.parent, "items": file.parent / Path(data["items"]).name})
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Outcome:
+        """The outcome that `to_json` wrote; a TypeError or the like if it is damaged."""
+        outcome = cls(**{**data, "scores": {name: Score(**score) for name, score in data["scores"].items()}})
+        if not all(isinstance(score.value, int | float) for score in outcome.scores.values()):
+            raise TypeError("a score is no number")
+        return outcome
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"run": str(self.run), "items": str(self.items)}

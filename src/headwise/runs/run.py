@@ -36,6 +36,7 @@ import tomli_w
 from headwise.errors import UserError
 from headwise.runs.metrics import Metrics
 from headwise.runs.parts import write_parts
+from headwise.utils.cpu import describe_cpu
 from headwise.utils.files import (
     Stage,
     check_name,
@@ -310,6 +311,7 @@ def _collect_info() -> dict[str, Any]:
         "versions": {name: version(name) for name in ("headwise", "torch", "numpy", "safetensors")}
         | {"python": platform.python_version()},
         "platform": platform.platform(),
+        "cpu": describe_cpu(),
     }
 
 

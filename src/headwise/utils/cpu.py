@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import os
+import platform
 from pathlib import Path
 from time import sleep
+
+VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2"}  # flags of /proc/cpuinfo
 
 
 def count_cores() -> int:
     """The number of CPU cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def describe_cpu() -> str:
+    """The model of the CPU and the widest vector instructions it has, such as "AMD EPYC, AVX-512"; empty if unknown."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    flags = set(fields.get("flags", "").split())
+    vectors = next((name for flag, name in VECTORS.items() if flag in flags), "")
+    return ", ".join(filter(None, (fields.get("model name", ""), vectors)))
 
 
 def count_busy_cores(seconds: float = 0.2) -> int:
