@@ -6,10 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from headwise.errors import UserError
 from headwise.proteins.chains import ChainSettings, generate_chain
 from headwise.proteins.readers.pdb_writer import write_pdb
-from headwise.proteins.readers.structures import read_unbroken_chain
 
 SETTINGS = ChainSettings(min_length=24, max_length=24, rows=2, rounds=2, candidates=4)
 
@@ -40,12 +38,3 @@ def test_bad_files_are_one_sentence(headwise, chain, tmp_path):
     ):
         outcome = headwise("compare-structures", name, "true.pdb")
         assert outcome.status == 2 and sentence in outcome.err and len(outcome.err.splitlines()) == 1
-
-
-def test_a_broken_chain_is_refused_where_bonds_are_needed(chain, tmp_path):
-    assert read_unbroken_chain(tmp_path / "true.pdb").sequence == chain.sequence
-    atoms = chain.atoms.clone()
-    atoms[12:] += 8
-    write_pdb(tmp_path / "broken.pdb", replace(chain, atoms=atoms))
-    with pytest.raises(UserError, match="chain A is broken after residue 12; choose another chain, or cut it there"):
-        read_unbroken_chain(tmp_path / "broken.pdb")

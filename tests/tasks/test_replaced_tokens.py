@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -137,22 +138,28 @@ def test_the_hidden_words_of_a_batch_are_put_back() -> None:
     assert told == sorted(map(tuple, rows)) and hidden.sum() == 8 * 4
 
 
+def list_words(start: int) -> list[str]:
+    """A sentence in which each word follows from the one before."""
+    return [f"w{(start + step) % 12}" for step in range(10)]
+
+
+# each has one word that does not belong, the sixth
+REPLACED = [" ".join([*words[:5], f"w{start}", *words[6:]]) for start in range(12) for words in [list_words(start)]]
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A discriminator of sentences in which each word follows from the one before."""
     folder = tmp_path_factory.mktemp("electra")
     draw = random.Random(0)
-    lines = []
-    for _ in range(600):
-        start = draw.randrange(12)
-        lines.append(" ".join(f"w{(start + step) % 12}" for step in range(10)))
+    lines = [" ".join(list_words(draw.randrange(12))) for _ in range(600)]
     (folder / "lines.txt").write_text("\n".join(lines))
     tables = {
         "name": "run", "task": {"kind": "replaced-tokens", "context": 16},
         "data": {"train": str(folder / "lines.txt"), "format": "lines", "cache": str(folder / "cache")},
         "tokeniser": "words", "model": {"kind": "transformer-tiny", "wiring": "pre", "dropout": 0.0},
         "train": {
-            "steps": 250, "batch_size": 32, "threads": 1, "label_smoothing": 0.0, "samples": 2,
+            "steps": 300, "batch_size": 32, "threads": 1, "label_smoothing": 0.0, "samples": 2,
             "schedule": {"kind": "constant", "lr": 0.003},
         },
     }  # fmt: skip
@@ -167,10 +174,12 @@ def test_it_learns_what_does_not_belong(run: Path) -> None:
     assert scores["F1"].low > 20  # chance is 0: nine tokens in ten are original
     assert scores["F1"].low <= scores["F1"].value <= scores["F1"].high
     assert loaded.evaluate().scores == loaded.evaluate().scores
-    good, bad = loaded.task.detect_replaced(loaded.model, ["w1 w2 w3 w4 w5 w6", "w1 w2 w9 w4 w5 w6"])
-    assert [each.word for each in bad] == ["w1", "w2", "w9", "w4", "w5", "w6"]
-    assert max(bad, key=lambda each: each.probability).word == "w9"
-    assert bad[2].probability > 0.5 > max(each.probability for each in good)
+    judged = loaded.task.detect_replaced(loaded.model, REPLACED)
+    assert [[each.word for each in words] for words in judged] == [text.split() for text in REPLACED]
+    probabilities = np.array([[each.probability for each in words] for words in judged])
+    replaced, kept = probabilities[:, 5], np.delete(probabilities, 5, axis=1)
+    assert np.median(replaced) > 0.5 > 2 * np.median(kept)
+    assert (replaced[:, None] > kept).mean() > 0.8  # chance is a half
 
 
 def test_long_texts_are_judged_in_blocks(run: Path) -> None:
@@ -191,11 +200,15 @@ def test_samples_show_what_was_replaced_and_found(run: Path) -> None:
 def test_the_command_marks_words(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from headwise.cli.main import main
 
-    main(["detect-replaced", str(run), "w1 w2 w9 w4 w5 w6"])
-    assert "[w9 " in capsys.readouterr().out
-    main(["detect-replaced", str(run), "w1 w2 w9 w4 w5 w6", "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert told["words"][2]["word"] == "w9" and told["words"][2]["probability"] > 0.5
+    loaded = headwise.load(run)
+    judged = loaded.task.detect_replaced(loaded.model, REPLACED)
+    found = max(range(len(REPLACED)), key=lambda number: judged[number][5].probability)
+    text, word = REPLACED[found], REPLACED[found].split()[5]
+    main(["detect-replaced", str(run), text])
+    assert f"[{word} " in capsys.readouterr().out
+    main(["detect-replaced", str(run), text, "--json"])
+    printed = json.loads(capsys.readouterr().out)["words"][5]
+    assert printed["word"] == word and printed["probability"] == pytest.approx(judged[found][5].probability, abs=1e-3)
 
 
 def test_the_encoder_begins_a_classifier(run: Path, tmp_path: Path) -> None:

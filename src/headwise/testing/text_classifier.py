@@ -111,7 +111,7 @@ CHECKS: dict[Check, Iterable[str]] = {
 }
 
 
-def check_overfit(model: TextClassifier, steps: int = 80, lr: float = 0.01) -> None:
+def check_overfit(model: TextClassifier, steps: int = 240, lr: float = 0.01) -> None:
     """The model overfits a few texts and their labels."""
     ids = draw_ids(model)
     labels = draw_labels(model(ids))
