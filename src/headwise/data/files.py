@@ -27,7 +27,7 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
         with open(path, "rb") as file, decompress(file, path) as content:
             yield content
     except FileNotFoundError:
-        raise UserError(f"{path}: there is no such file; check the path in [data]") from None
+        raise UserError(f"{path}: there is no such file; check its path") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
 
