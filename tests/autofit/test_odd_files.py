@@ -285,3 +285,38 @@ def test_long_texts_are_cut_and_long_sentences_with_tags_are_not(tmp_path):
     _, plan = prepare_fit([tmp_path / "long.conll"], minutes=0.1)
     assert not plan.experiment.data.truncate
     assert plan.experiment.data.max_length == 1400 < plan.experiment.model.positions.max_length
+
+
+def test_quotes_that_are_text(tmp_path):
+    rows = [(label, f'"{text}' if n % 7 == 0 else text) for n, (text, label) in enumerate(ROWS)]
+    (tmp_path / "bars.txt").write_text("".join(f"{label}|{text}.\n" for label, text in rows))
+    found = recognise([tmp_path / "bars.txt"])
+    assert (found.shape, found.data["separator"], found.data["quoted"]) == ("labelled", "|", False)
+    assert read_all(found)[0] == (f'"{TEXTS[0]}.', LABELS[0])
+
+
+def test_quotes_that_are_not_doubled_are_named(tmp_path):
+    texts = [f'the "best" film, of {n}' if n == 20 else f"a film, of {n}" for n in range(40)]
+    (tmp_path / "prices.csv").write_text(
+        "about,price\n" + "".join(f'"{text}",{n / 3}\n' for n, text in enumerate(texts))
+    )
+    with pytest.raises(UserError, match=r"prices\.csv, line 22: text between a closing quote .*double the quotes"):
+        recognise([tmp_path / "prices.csv"])
+
+
+def test_quotes_of_dialogue_are_no_mistake(tmp_path):
+    line = '"Well," he said, "if you say so.\nI think {} not," she said, and left{}.\n'
+    (tmp_path / "novel.txt").write_text("".join(line.format(n, ", smiling" * (n % 3)) for n in range(30)))
+    assert recognise([tmp_path / "novel.txt"]).shape == "texts"
+
+
+def test_a_header_without_rows_is_refused(tmp_path):
+    (tmp_path / "rows.csv").write_text("text,label\n")
+    with pytest.raises(UserError, match=r"names of columns \(text,label\) and no rows"):
+        recognise([tmp_path / "rows.csv"])
+
+
+def test_labels_that_are_lists_are_told(tmp_path):
+    labels = [f"{label},{length}" for label in ("pos", "neg") for length in ("long", "short")] * 15
+    (tmp_path / "rows.csv").write_text(write_table([("text", "labels"), *zip(TEXTS, labels, strict=True)]))
+    assert any("looks like a list of labels" in warning for warning in recognise([tmp_path / "rows.csv"]).warnings)

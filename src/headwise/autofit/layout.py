@@ -26,6 +26,7 @@ class Layout:
     kind: Kind
     reason: str
     separator: str = ""
+    quoted: bool = True  # cells of CSV may be quoted; False: quotes are text
 
 
 def find_layout(lines: Sequence[str], complete: bool = True) -> Layout:
@@ -43,7 +44,8 @@ def find_layout(lines: Sequence[str], complete: bool = True) -> Layout:
         return Layout("conll", reason)
     for separator in SEPARATORS:
         if reason := _describe_table(lines, separator, complete):
-            return Layout("tsv" if separator == "\t" and not _is_quoted(filled) else "csv", reason, separator)
+            kind: Kind = "tsv" if separator == "\t" and not _is_quoted(filled) else "csv"
+            return Layout(kind, reason, separator, has_matching_quotes(lines, separator, complete))
     return _find_text_layout(lines, filled)
 
 
@@ -110,16 +112,35 @@ def _is_quoted(filled: Sequence[str]) -> bool:
 
 
 def split_rows(lines: Sequence[str], separator: str, complete: bool = True) -> list[list[str]]:
-    """The rows of a table, without the last one where it may go on; none if its quotes do not match."""
-    rows: list[list[str]] = []
-    if separator == "\t" and not _is_quoted([line for line in lines if line.strip()]):
-        return [line.split(separator) for line in lines if line.strip()]
+    """The rows of a table, without the last one where it may go on. If quotes do not match, they are text in a file
+    whose lines all have as many cells; otherwise there are no rows."""
+    filled = [line for line in lines if line.strip()]
+    if separator == "\t" and not _is_quoted(filled):
+        return [line.split(separator) for line in filled]
+    if has_matching_quotes(lines, separator, complete):
+        return parse_rows(lines, separator)
+    rows = [line.split(separator) for line in filled]
+    return rows if len(set(map(len, rows))) == 1 else []
+
+
+def has_matching_quotes(lines: Sequence[str], separator: str, complete: bool = True) -> bool:
+    """Whether the quotes of a table are those of CSV: around cells, and doubled inside of them."""
     try:
-        reader = csv.reader((line + "\n" for line in lines), delimiter=separator, strict=True)
-        rows.extend(row for row in reader if row)
+        for _ in csv.reader((line + "\n" for line in lines), delimiter=separator, strict=True):
+            pass
     except csv.Error as error:
-        if "unexpected end" not in str(error) or complete:
-            return []
+        return "unexpected end" in str(error) and not complete
+    return True
+
+
+def parse_rows(lines: Sequence[str], separator: str, strict: bool = True) -> list[list[str]]:
+    """The rows of CSV up to the first mistake; without `strict`, quotes that are not doubled are none."""
+    rows: list[list[str]] = []
+    try:
+        reader = csv.reader((line + "\n" for line in lines), delimiter=separator, strict=strict)
+        rows.extend(row for row in reader if row)
+    except csv.Error:  # the last row goes on after these lines
+        pass
     return rows
 
 

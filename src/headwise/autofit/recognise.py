@@ -15,7 +15,7 @@ from headwise.autofit.folders import recognise_folder
 from headwise.autofit.layout import find_layout, looks_numeric
 from headwise.autofit.objects import recognise_objects
 from headwise.autofit.recognition import Recognition, choose
-from headwise.autofit.refusals import refuse_archives, refuse_binary, refuse_lines, refuse_ragged
+from headwise.autofit.refusals import refuse_archives, refuse_binary, refuse_lines, refuse_quotes, refuse_ragged
 from headwise.autofit.tables import recognise_table
 from headwise.data.files import open_file, open_text, read_lines
 from headwise.data.readers import arrow, jsonl
@@ -91,12 +91,14 @@ def _recognise_lines(path: Path, lines: Sequence[str], columns: Sequence[str | i
         return choose(Recognition("tagged", data, layout.reason), shape, path)
     if layout.kind in ("lines", "text"):
         refuse_ragged(path, lines)
+        refuse_quotes(path, lines)
         if columns:
             raise UserError(f"{path}: --columns names columns, and this file is no table ({layout.reason})")
         return choose(Recognition("texts", data, layout.reason), shape, path)
     if layout.kind == "csv":
-        data["separator"] = layout.separator
-        rows = [cells for _, cells in islice(read_rows(path, ReadOptions(separator=layout.separator)), SAMPLE)]
+        data |= {"separator": layout.separator, **({} if layout.quoted else {"quoted": False})}
+        options = ReadOptions(separator=layout.separator, quoted=layout.quoted)
+        rows = [cells for _, cells in islice(read_rows(path, options), SAMPLE)]
     else:
         rows = [line.split("\t") for line in lines if line.strip()]
     header = find_header(rows)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -98,7 +100,7 @@ def _warn_of_unread(table: Sequence[Column], reading: Reading) -> list[str]:
 
 
 def _warn_of_labels(reading: Reading) -> list[str]:
-    """Warnings of labels that look like sentences, and of rare ones."""
+    """Warnings of labels that look like sentences or like lists of labels, and of rare ones."""
     if reading.shape != "labelled":
         return []
     label = reading.columns[-1]
@@ -107,6 +109,11 @@ def _warn_of_labels(reading: Reading) -> list[str]:
     if len(longest.split()) > 4:
         warnings.append(
             f"the label '{longest[:60]}' looks like a sentence; check that {describe_name(label.name)} has labels"
+        )
+    parts = Counter(part.strip() for value in label.counts for part in re.split("[,;|]", value))
+    if len(parts) <= len(label.counts) and len(parts) > 1 and all(re.search("[,;|]", value) for value in label.counts):
+        warnings.append(
+            f"'{next(iter(label.counts))}' looks like a list of labels; each combination is taken for one label"
         )
     rare = [value for value, count in label.counts.items() if count < 5]
     if rare:
