@@ -320,3 +320,10 @@ def test_labels_that_are_lists_are_told(tmp_path):
     labels = [f"{label},{length}" for label in ("pos", "neg") for length in ("long", "short")] * 15
     (tmp_path / "rows.csv").write_text(write_table([("text", "labels"), *zip(TEXTS, labels, strict=True)]))
     assert any("looks like a list of labels" in warning for warning in recognise([tmp_path / "rows.csv"]).warnings)
+
+
+def test_quotes_around_cells_are_no_text_where_one_is_not_doubled(tmp_path):
+    texts = [f'the "best" film, of {n}' if n == 20 else f"a film, of {n}" for n in range(40)]
+    (tmp_path / "rows.csv").write_text("".join(f'"{text}",{LABELS[n % 2]}\n' for n, text in enumerate(texts)))
+    with pytest.raises(UserError, match=r"rows\.csv, line 21: text between a closing quote"):
+        recognise([tmp_path / "rows.csv"])

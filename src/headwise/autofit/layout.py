@@ -44,8 +44,9 @@ def find_layout(lines: Sequence[str], complete: bool = True) -> Layout:
         return Layout("conll", reason)
     for separator in SEPARATORS:
         if reason := _describe_table(lines, separator, complete):
-            kind: Kind = "tsv" if separator == "\t" and not _is_quoted(filled) else "csv"
-            return Layout(kind, reason, separator, has_matching_quotes(lines, separator, complete))
+            if separator == "\t" and not _is_quoted(filled):
+                return Layout("tsv", reason, separator)
+            return Layout("csv", reason, separator, has_matching_quotes(lines, separator, complete))
     return _find_text_layout(lines, filled)
 
 
@@ -111,16 +112,22 @@ def _is_quoted(filled: Sequence[str]) -> bool:
     return sum(bool(quoted.search(line)) for line in filled) >= max(1, len(filled) / 50)
 
 
+def has_quoted_cells(filled: Sequence[str]) -> bool:
+    """Whether most lines have a cell that a quote opens and a quote closes."""
+    closed = re.compile(r'(^|[\t,;|])"([^"]|"")*"([\t,;|]|$)')
+    return sum(bool(closed.search(line)) for line in filled) > len(filled) / 2
+
+
 def split_rows(lines: Sequence[str], separator: str, complete: bool = True) -> list[list[str]]:
-    """The rows of a table, without the last one where it may go on. If quotes do not match, they are text in a file
-    whose lines all have as many cells; otherwise there are no rows."""
+    """The rows of a table, without the last one where it may go on. Quotes that do not match are text, if most
+    lines have none around cells and all have as many cells; otherwise there are no rows."""
     filled = [line for line in lines if line.strip()]
     if separator == "\t" and not _is_quoted(filled):
         return [line.split(separator) for line in filled]
     if has_matching_quotes(lines, separator, complete):
         return parse_rows(lines, separator)
     rows = [line.split(separator) for line in filled]
-    return rows if len(set(map(len, rows))) == 1 else []
+    return rows if len(set(map(len, rows))) == 1 and not has_quoted_cells(filled) else []
 
 
 def has_matching_quotes(lines: Sequence[str], separator: str, complete: bool = True) -> bool:

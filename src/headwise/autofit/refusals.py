@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from headwise.autofit.columns import find_header, is_known_name
-from headwise.autofit.layout import SEPARATORS, has_matching_quotes, parse_rows, split_rows
+from headwise.autofit.layout import SEPARATORS, has_matching_quotes, has_quoted_cells, parse_rows, split_rows
 from headwise.data.compression import strip_suffix
 from headwise.data.files import open_file, open_text
 from headwise.data.formats import SUFFIXES
@@ -148,7 +148,7 @@ def refuse_quotes(path: Path, lines: Sequence[str]) -> None:
         (width, count), *_ = Counter(map(len, rows)).most_common(1) or [(0, 0)]
         if width < 2 or len(rows) < MIN_ROWS or count < MOST_ROWS * len(rows) or len(rows[0]) != width:
             continue
-        header = find_header(rows)  # dialogue has quotes and commas, too
-        if header.present and header.sure:
+        header = find_header([row for row in rows if len(row) == width])  # dialogue has quotes and commas, too
+        if (header.present and header.sure) or has_quoted_cells([line for line in lines if line.strip()]):
             for _ in read_rows(path, ReadOptions(separator=separator)):  # its error names the line
                 pass
