@@ -191,14 +191,16 @@ def _describe_split(chosen: Plan) -> Iterator[str]:
         return
     corpus = load_corpus(chosen.experiment.task.task_class.adapt_data(data))
     valid, test = len(corpus.valid), len(corpus.test)
-    if data.format == "text" and valid <= 1:
+    if data.format == "text" and len(data.train) == 1 and not Path(data.root, data.train[0]).expanduser().is_dir():
         yield "held out: the end of the text, for validation"
         return
     parts = [f"{count:,} {part}" for count, part in ((test, "to test"), (valid, "to validate")) if count]
-    apart = "" if data.valid and data.test else "; rows with the same source stay together"
+    unpaired = chosen.experiment.task.unpaired
+    same = "identical texts" if unpaired else "rows with the same source"
+    apart = "" if data.valid and data.test else f"; {same} stay together"
     if apart and chosen.experiment.task.fits == "labelled":
         apart += ", and each label has its share"
-    yield f"{statistics.rows:,} rows; held out: {' and '.join(parts)}{apart}"
+    yield f"{statistics.rows:,} {'texts' if unpaired else 'rows'}; held out: {' and '.join(parts)}{apart}"
     if data.test and statistics.rows <= MAX_COMPARED:
         known = {fingerprint(source or target) for source, target in corpus.train}
         if repeated := sum(fingerprint(source or target) in known for source, target in corpus.test):

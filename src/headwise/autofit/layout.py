@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from headwise.autofit.columns import Column, find_header, is_number
+from headwise.autofit.columns import TEXT_NAMES, Column, find_header, is_number, matches
 
 SEPARATORS = ("\t", ",", ";", "|")
 SAME_WIDTH = 0.98  # share of the rows of a table that have as many cells as most
@@ -47,7 +47,7 @@ def find_layout(lines: Sequence[str], complete: bool = True) -> Layout:
             if separator == "\t" and not _is_quoted(filled):
                 return Layout("tsv", reason, separator)
             return Layout("csv", reason, separator, has_matching_quotes(lines, separator, complete))
-    return _find_text_layout(lines, filled)
+    return _find_column_layout(lines, filled, complete) or _find_text_layout(lines, filled)
 
 
 def _is_conllu(filled: Sequence[str]) -> bool:
@@ -114,7 +114,7 @@ def _is_quoted(filled: Sequence[str]) -> bool:
 
 def has_quoted_cells(filled: Sequence[str]) -> bool:
     """Whether most lines have a cell that a quote opens and a quote closes."""
-    closed = re.compile(r'(^|[\t,;|])"([^"]|"")*"([\t,;|]|$)')
+    closed = re.compile(r'(^|[\t,;|])"([^"]|"")*"\s*([\t,;|]|$)')
     return sum(bool(closed.search(line)) for line in filled) > len(filled) / 2
 
 
@@ -149,6 +149,18 @@ def parse_rows(lines: Sequence[str], separator: str, strict: bool = True) -> lis
     except csv.Error:  # the last row goes on after these lines
         pass
     return rows
+
+
+def _find_column_layout(lines: Sequence[str], filled: Sequence[str], complete: bool) -> Layout | None:
+    """A table of one column, whose name is in the first line."""
+    name = filled[0].strip().strip('"') if filled else ""
+    if len(filled) < 3 or not matches(TEXT_NAMES, name):
+        return None
+    reason = f"one column, '{name}'"
+    if not any("\t" in line for line in filled) and not _is_quoted(filled):
+        return Layout("tsv", reason, "\t")
+    single = has_matching_quotes(lines, ",", complete) and all(len(row) == 1 for row in parse_rows(lines, ","))
+    return Layout("csv", reason, ",") if single else None
 
 
 def _find_text_layout(lines: Sequence[str], filled: Sequence[str]) -> Layout:

@@ -47,6 +47,8 @@ def describe_verdict(evaluation: Evaluation, baselines: Sequence[BaselineResult]
             best = baseline
     other = best.scores[0]
     overlap = score.low <= other.value <= score.high
+    if _write(score) == _write(other):
+        return f"no better than the baseline '{best.name}': both have {score.name} {_write(score)}"
     if not is_better(score, other):
         return (
             f"the baseline '{best.name}' is better: {other.name} {_write(other)} against {_write(score)}; "

@@ -334,7 +334,7 @@ def _plan_images(recognition: Recognition, kind: str, minutes: float, name: str,
     side = min(max(size), IMAGE_SIDE)
     patch = max(side // 8, 2)
     side = side // patch * patch
-    data = data.replace(size=(side, side), **({} if data.test else {"test_fraction": 0.1}))
+    data = data.replace(size=(side, side), damaged="skip", **({} if data.test else {"test_fraction": 0.1}))
     patches = (side // patch) ** 2
     budget = Budget(minutes, many * patches, measure_speed())
     (width, heads, depth), epochs = budget.choose(VISION)
@@ -368,7 +368,7 @@ def _plan_images(recognition: Recognition, kind: str, minutes: float, name: str,
     if init_from:
         fields = _fine_tune(fields, init_from)
     reasons = (
-        f"{many:,} images, resized to {side} x {side} pixels",
+        f"images resized to {side} x {side} pixels",
         f"{form} on patches of {patch} x {patch}, width {model['width']}: {_explain_size(epochs)}",
     )
     warnings = (f"{many} images are few: expect wide intervals",) if many < FEW_ROWS else ()
@@ -381,17 +381,19 @@ def measure_images(data: ImagesConfig) -> tuple[tuple[int, int], int]:
     parts = READERS[data.format](paths, data)
     index = parts.get("train", parts.get("", next(iter(parts.values()))))
     files = index.source.files[:: max(len(index.source.files) // 200, 1)]
-    sizes = sorted((image_size(path) for path in files), key=max)
+    sizes = sorted((size for path in files if (size := read_image_size(path))), key=max)
+    if not sizes:
+        raise UserError(f"{files[0]}: is not an image that can be read, nor are the others; replace them")
     return sizes[len(sizes) // 2], len(index.targets)
 
 
-def image_size(path: Path) -> tuple[int, int]:
-    """Width and height of an image, from its header."""
+def read_image_size(path: Path) -> tuple[int, int] | None:
+    """Width and height of an image, from its header; None if it is damaged."""
     try:
         with Image.open(path) as image:
             return image.size
     except (OSError, ValueError, Image.DecompressionBombError):
-        raise UserError(f"{path}: is not an image that can be read; remove it or replace it") from None
+        return None
 
 
 def _count_tokens(side: Side, kind: str) -> float:

@@ -68,6 +68,12 @@ LINE_FORMATS = (
         ".tsv",
     ),
     LineFormat(
+        r"(\S+ {2,}\S.*\n){3,}",
+        "has two columns with spaces between them; write a tab",
+        r"sed -E 's/ {2,}/\t/'",
+        ".tsv",
+    ),
+    LineFormat(
         r"(>.*\n([A-Za-z*.-]+\n)+)+(>.*\n)?",
         "is FASTA; write one sequence a line",
         """awk '/^>/ {if (s) print s; s = ""; next} {s = s $0} END {print s}'""",
@@ -152,3 +158,29 @@ def refuse_quotes(path: Path, lines: Sequence[str]) -> None:
         if (header.present and header.sure) or has_quoted_cells([line for line in lines if line.strip()]):
             for _ in read_rows(path, ReadOptions(separator=separator)):  # its error names the line
                 pass
+
+
+def refuse_line_ends(path: Path, start: bytes) -> None:
+    """Refuse files whose lines end with a carriage return alone, as on old Macs."""
+    if b"\n" not in start and start.count(b"\r") > 2 and b"\0" not in start:
+        target = shlex.quote(f"{path.stem}.unix{path.suffix}")
+        raise UserError(
+            f"{path}: its lines end with carriage returns alone; convert them: tr '\\r' '\\n' "
+            f"< {shlex.quote(str(path))} > {target}"
+        )
+
+
+def warn_of_texts(path: Path, lines: Sequence[str]) -> tuple[str, ...]:
+    """Warnings of markup, and of labels before the texts, in what is taken for plain text."""
+    filled = [line for line in lines if line.strip()]
+    if filled and re.match(r"\s*<(\?xml|!doctype|html|tmx|tei)\b", filled[0], re.I):
+        return ("it has markup, which is learnt like the words; extract the texts to learn these alone",)
+    words = Counter(line.split()[0] for line in filled)
+    if len(filled) >= 50 and 2 <= len(words) <= min(50, len(filled) / 20) and all(" " in line for line in filled):
+        target = shlex.quote(f"{path.stem}.tsv")
+        shown = ", ".join(f"'{word[:20]}'" for word, _ in words.most_common(3))
+        return (
+            f"each line begins with one of {len(words)} words ({shown}); if these are labels: "
+            f"sed -E 's/^([^ ]+) +(.*)/\\2\\t\\1/' {shlex.quote(str(path))} > {target}",
+        )
+    return ()

@@ -47,7 +47,10 @@ def _explain(error: str, separator: str) -> str:
     if "field limit" in error or "unexpected end" in error:
         return "a quote opens a cell and is never closed; close it, or double it if it belongs to the text"
     if "expected after" in error:
-        return f"text between a closing quote and the next {separator!r}; double the quotes that belong to a cell"
+        return (
+            f"text between a closing quote and the next {separator!r}; double the quotes that belong to a cell, and "
+            "put no space after one that closes it"
+        )
     if "new-line character" in error:
         return "a carriage return without a line feed; convert the line ends, such as with: tr '\\r' '\\n'"
     return f"not CSV ({error}); correct the line"
