@@ -426,3 +426,16 @@ def test_damaged_images_are_left_out(tmp_path):
     (tmp_path / "photos" / "a" / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 no image")
     recognition, plan = prepare_fit([tmp_path / "photos"], minutes=0.1)
     assert any(line.startswith("24 images; held out") for line in describe([tmp_path / "photos"], recognition, plan))
+
+
+def test_columns_of_a_table_without_a_header_have_numbers(tmp_path):
+    (tmp_path / "rows.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in ROWS))
+    with pytest.raises(UserError, match="has no header; name its columns by their numbers, from 1 to 2"):
+        recognise([tmp_path / "rows.tsv"], ["text", "label"])
+
+
+@pytest.mark.parametrize("minutes", [0.0, -1.0, float("nan"), float("inf")])
+def test_times_that_are_none_are_refused(minutes, tmp_path):
+    (tmp_path / "rows.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in ROWS))
+    with pytest.raises(UserError, match=r"--minutes: .* is no time to train"):
+        prepare_fit([tmp_path / "rows.tsv"], minutes=minutes)

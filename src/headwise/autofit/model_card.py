@@ -11,6 +11,7 @@ from pathlib import Path
 from headwise.autofit.baselines import BaselineResult
 from headwise.autofit.plan import Plan
 from headwise.autofit.recognition import Recognition, describe_shape
+from headwise.autofit.split import describe_split
 from headwise.blocks.stack import count_parameters
 from headwise.data.config import TextDataConfig
 from headwise.evaluate.score import Score
@@ -106,10 +107,11 @@ def _describe_data(recognition: Recognition, plan: Plan) -> str:
         f"{', '.join(f'`{path}`' for path in data.train)}: {describe_shape(recognition.shape)} ({recognition.reason})."
     ]
     if statistics is not None:
-        lines.append(f"{statistics.rows:,} rows, {statistics.distinct_sources:,} different sources or texts.")
-        if recognition.shape == "labelled":
+        lines.append(f"{statistics.distinct_sources:,} different sources or texts.")
+        if recognition.shape == "labelled" and statistics.labels:
             shown = [f"`{label}` {count:,}" for label, count in statistics.labels.most_common(20)]
             lines.append(f"Labels: {', '.join(shown)}{' …' if len(statistics.labels) > 20 else ''}.")
+    lines += [f"{line[0].upper()}{line[1:]}." for line in describe_split(plan)]
     lines += [f"Warning: {warning}." for warning in (*recognition.warnings, *plan.warnings)]
     return "\n\n".join(lines) + "\n"
 
@@ -149,7 +151,10 @@ def _escape(text: str, limit: int = 160) -> str:
 
 def _list_limits(plan: Plan, trained: TrainedModel) -> Iterator[str]:
     data = plan.experiment.data
-    yield "- It knows what these data show; texts of another kind, language or time were not tried."
+    others = (
+        "images of another kind" if trained.experiment.task.reads == "images" else "texts of another kind, language"
+    )
+    yield f"- It knows what these data show; {others} or time were not tried."
     yield "- The scores are of a held-out part of the same files, and no person has judged the outputs."
     if plan.statistics is not None:
         longest = plan.statistics.source.longest or plan.statistics.target.longest

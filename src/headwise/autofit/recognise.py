@@ -114,6 +114,9 @@ def _recognise_lines(path: Path, lines: Sequence[str], columns: Sequence[str | i
         rows = [line.split("\t") for line in lines if line.strip()]
     header = find_header(rows)
     named = any(isinstance(column, str) for column in columns)
+    cells = {cell.strip() for cell in rows[0]}
+    if named and not header.present and not cells.intersection(map(str, columns)):
+        raise UserError(f"{path}: has no header; name its columns by their numbers, from 1 to {len(rows[0])}")
     present = named or (header.present and (header.sure or not columns))
     doubts = list[str]()
     if not header.sure and not columns:
