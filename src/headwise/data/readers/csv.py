@@ -30,8 +30,9 @@ def read_rows(path: Path, options: ReadOptions) -> Iterator[tuple[int, list[str]
     separator = options.separator or find_separator(path, options)
     csv.field_size_limit(MAX_CELL)
     lines = chain.from_iterable([line + "\n" for line in block] for block in read_line_blocks(path))
-    quoting = csv.QUOTE_MINIMAL if options.quoted else csv.QUOTE_NONE
-    reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
+    reader = csv.reader(
+        lines, delimiter=separator, quoting=csv.QUOTE_MINIMAL if options.quoted else csv.QUOTE_NONE, strict=True
+    )
     number = 1
     try:
         for cells in reader:
