@@ -130,7 +130,8 @@ def fit_files(
     recognition, chosen = prepare_fit(
         files, minutes=minutes, name=name, task=task, columns=columns, init_from=init_from
     )
-    for line in describe(files, recognition, chosen):
+    held_out = tuple(describe_split(chosen))  # now: a frame's file is moved after the training
+    for line in describe(files, recognition, chosen, held_out):
         announce(line)
     run, result = train_experiment(chosen.experiment, runs, announce=announce, **options)
     if keep:
@@ -142,11 +143,13 @@ def fit_files(
     evaluation = trained.evaluate(language=language)
     baselines = score_baselines(trained, evaluation)
     fitted = Fit(run, result, recognition, chosen, evaluation, baselines)
-    write_model_card(run, trained, recognition, chosen, evaluation, baselines, result)
+    write_model_card(run, trained, recognition, chosen, evaluation, baselines, result, held_out)
     return fitted
 
 
-def describe(files: Sequence[str | Path], recognition: Recognition, chosen: Plan) -> Iterator[str]:
+def describe(
+    files: Sequence[str | Path], recognition: Recognition, chosen: Plan, held_out: Sequence[str] = ()
+) -> Iterator[str]:
     """Lines about what the data were taken for, what is held out, and what was chosen."""
     names = " and ".join(Path(file).name or str(file) for file in files)
     yield f"{names}: {describe_shape(recognition.shape)} ({recognition.reason})"
@@ -162,7 +165,7 @@ def describe(files: Sequence[str | Path], recognition: Recognition, chosen: Plan
             yield f"labels: {shown}{more}"
         for source, target in statistics.examples:
             yield f"  {shorten(source)}  ->  {shorten(target)}" if source else f"  {shorten(target)}"
-    yield from describe_split(chosen)
+    yield from held_out or describe_split(chosen)
     for warning in (*recognition.warnings, *chosen.warnings):
         yield f"warning: {warning}"
     for reading in recognition.alternatives:

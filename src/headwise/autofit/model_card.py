@@ -11,7 +11,6 @@ from pathlib import Path
 from headwise.autofit.baselines import BaselineResult
 from headwise.autofit.plan import Plan
 from headwise.autofit.recognition import Recognition, describe_shape
-from headwise.autofit.split import describe_split
 from headwise.blocks.stack import count_parameters
 from headwise.data.config import TextDataConfig
 from headwise.evaluate.score import Score
@@ -72,6 +71,7 @@ def write_model_card(
     evaluation: Evaluation,
     baselines: Sequence[BaselineResult],
     result: Result,
+    held_out: Sequence[str],
 ) -> Path:
     """Write README.md, and a picture where there is one, into the run folder."""
     picture = draw_picture(run, trained, evaluation)
@@ -79,7 +79,7 @@ def write_model_card(
         f"# {run.name}\n",
         _describe_model(trained, result),
         "## Data\n",
-        _describe_data(recognition, plan),
+        _describe_data(recognition, plan, held_out),
         "## Scores\n",
         "\n".join(_list_scores(evaluation, baselines)),
         *([f"![{picture.stem}]({picture.name})\n"] if picture else []),
@@ -101,7 +101,7 @@ def _describe_model(trained: TrainedModel, result: Result) -> str:
     )
 
 
-def _describe_data(recognition: Recognition, plan: Plan) -> str:
+def _describe_data(recognition: Recognition, plan: Plan, held_out: Sequence[str]) -> str:
     data, statistics = plan.experiment.data, plan.statistics
     lines = [
         f"{', '.join(f'`{path}`' for path in data.train)}: {describe_shape(recognition.shape)} ({recognition.reason})."
@@ -111,7 +111,7 @@ def _describe_data(recognition: Recognition, plan: Plan) -> str:
         if recognition.shape == "labelled" and statistics.labels:
             shown = [f"`{label}` {count:,}" for label, count in statistics.labels.most_common(20)]
             lines.append(f"Labels: {', '.join(shown)}{' …' if len(statistics.labels) > 20 else ''}.")
-    lines += [f"{line[0].upper()}{line[1:]}." for line in describe_split(plan)]
+    lines += [f"{line[0].upper()}{line[1:]}." for line in held_out]
     lines += [f"Warning: {warning}." for warning in (*recognition.warnings, *plan.warnings)]
     return "\n\n".join(lines) + "\n"
 
