@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import zipfile
 from pathlib import Path
@@ -24,6 +25,7 @@ from headwise.vision.corpora import load_images
 
 TEXTS = [f"the {adjective} film of the year {year}" for year in range(1980, 2010) for adjective in ("good", "dull")]
 LABELS = ["pos" if "good" in text else "neg" for text in TEXTS]
+WORDS = [left + right for left in "bdfgklm" for right in ("ay", "ow", "ite", "all", "end", "ore")]
 ROWS = list(zip(TEXTS, LABELS, strict=True))
 
 
@@ -84,8 +86,9 @@ def test_columns_that_are_not_read_are_told(tmp_path):
     assert found.shape == "labelled"
     assert any("other columns have texts, too, and are not read" in warning for warning in found.warnings)
     pq.write_table(pa.table({"text": TEXTS, "labels": [["a", "b"][: n % 2 + 1] for n in range(60)]}), tmp_path / "m")
-    found = recognise([tmp_path / "m"])
-    assert found.shape == "texts"
+    with pytest.raises(UserError, match=r"lists of labels, .*; keep one of them; or learn the texts alone"):
+        recognise([tmp_path / "m"])
+    found = recognise([tmp_path / "m"], shape="texts")
     assert "column 'labels' has lists, which are no label of a text, and is not read" in found.warnings
 
 
@@ -193,6 +196,28 @@ def write_zip(path, name):
             write_lines([{"messages": [{"role": "user", "content": text}] * 2} for text in TEXTS]).encode(),
             "jq -c '{prompt: .messages[-2].content, response: .messages[-1].content}'",
         ),
+        (
+            "prices.csv",
+            write_table([("about", "price"), *((text, f"${n:,}.99") for n, text in enumerate(TEXTS))]).encode(),
+            "column 'price' has figures such as '$0.99'; write plain numbers to predict them, such as 0.99",
+        ),
+        (
+            "tags.jsonl",
+            write_lines([{"text": text, "labels": [label, "film"]} for text, label in ROWS]).encode(),
+            "column 'labels' has lists of labels, and a text has one label; keep the first one, such as with: jq -c "
+            "'.labels |= .[0]' tags.jsonl > one-label.jsonl; or learn the texts alone: --task language-model",
+        ),
+        (
+            "columns.json",
+            json.dumps({"text": TEXTS, "label": LABELS}).encode(),
+            "write its columns as rows: jq -c '[.text, .label] | transpose[] | {text: .[0], label: .[1]}' columns.json",
+        ),
+        (
+            "spaces.csv",
+            "".join(f'"{text}, they say" , {label}\n' for text, label in [("text", "label"), *ROWS]).encode(),
+            "line 1: text between a closing quote and the next ','; double the quotes that belong to a cell, and put "
+            "no space after one that closes it",
+        ),
         ("lists.jsonl", write_lines([list(row) for row in ROWS]).encode(), "has a list in each line; write objects"),
     ],
 )
@@ -225,14 +250,21 @@ def test_refusals_are_one_sentence_and_nothing_is_written(name, content, sentenc
             "texts",
             [("", "MKV" * n + "ACDE") for n in range(1, 40)],
         ),
+        (
+            "words.dict",
+            "".join(f"{text}  {text.upper()} {text}\n" for text in WORDS),
+            "pairs",
+            [(text, f"{text.upper()} {text}") for text in WORDS],
+        ),
+        ("old mac.csv", "\r".join(f"{text}\t{label}" for text, label in ROWS), "labelled", ROWS),
     ],
 )
 def test_the_command_that_a_refusal_names_writes_what_is_read(name, content, shape, pairs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path(name).write_text(content)
+    Path(name).write_bytes(content.encode())
     with pytest.raises(UserError) as refusal:
         recognise([Path(name)])
-    command = str(refusal.value).partition("; write ")[2].partition(": ")[2]
+    command = re.split("; write |; convert ", str(refusal.value))[1].partition(": ")[2]
     subprocess.run(command, shell=True, check=True)
     (written,) = set(os.listdir()) - {name}
     found = recognise([Path(written)])
@@ -285,3 +317,125 @@ def test_long_texts_are_cut_and_long_sentences_with_tags_are_not(tmp_path):
     _, plan = prepare_fit([tmp_path / "long.conll"], minutes=0.1)
     assert not plan.experiment.data.truncate
     assert plan.experiment.data.max_length == 1400 < plan.experiment.model.positions.max_length
+
+
+def test_quotes_that_are_text(tmp_path):
+    rows = [(label, f'"{text}' if n % 7 == 0 else text) for n, (text, label) in enumerate(ROWS)]
+    (tmp_path / "bars.txt").write_text("".join(f"{label}|{text}.\n" for label, text in rows))
+    found = recognise([tmp_path / "bars.txt"])
+    assert (found.shape, found.data["separator"], found.data["quoted"]) == ("labelled", "|", False)
+    assert read_all(found)[0] == (f'"{TEXTS[0]}.', LABELS[0])
+
+
+def test_quotes_that_are_not_doubled_are_named(tmp_path):
+    texts = [f'the "best" film, of {n}' if n == 20 else f"a film, of {n}" for n in range(40)]
+    (tmp_path / "prices.csv").write_text(
+        "about,price\n" + "".join(f'"{text}",{n / 3}\n' for n, text in enumerate(texts))
+    )
+    with pytest.raises(UserError, match=r"prices\.csv, line 22: text between a closing quote .*double the quotes"):
+        recognise([tmp_path / "prices.csv"])
+
+
+def test_quotes_of_dialogue_are_no_mistake(tmp_path):
+    line = '"Well," he said, "if you say so.\nI think {} not," she said, and left{}.\n'
+    (tmp_path / "novel.txt").write_text("".join(line.format(n, ", smiling" * (n % 3)) for n in range(30)))
+    assert recognise([tmp_path / "novel.txt"]).shape == "texts"
+
+
+def test_a_header_without_rows_is_refused(tmp_path):
+    (tmp_path / "rows.csv").write_text("text,label\n")
+    with pytest.raises(UserError, match=r"names of columns \(text,label\) and no rows"):
+        recognise([tmp_path / "rows.csv"])
+
+
+def test_labels_that_are_lists_are_told(tmp_path):
+    labels = [f"{label},{length}" for label in ("pos", "neg") for length in ("long", "short")] * 15
+    (tmp_path / "rows.csv").write_text(write_table([("text", "labels"), *zip(TEXTS, labels, strict=True)]))
+    assert any("looks like a list of labels" in warning for warning in recognise([tmp_path / "rows.csv"]).warnings)
+
+
+def test_quotes_around_cells_are_no_text_where_one_is_not_doubled(tmp_path):
+    texts = [f'the "best" film, of {n}' if n == 20 else f"a film, of {n}" for n in range(40)]
+    (tmp_path / "rows.csv").write_text("".join(f'"{text}",{LABELS[n % 2]}\n' for n, text in enumerate(texts)))
+    with pytest.raises(UserError, match=r"rows\.csv, line 21: text between a closing quote"):
+        recognise([tmp_path / "rows.csv"])
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_one_column_with_its_name(quote, tmp_path):
+    lines = [f"{quote}{text}, they said.{quote}\n" for text in TEXTS]
+    (tmp_path / "one.csv").write_text("text\n" + "".join(lines))
+    found = recognise([tmp_path / "one.csv"])
+    assert (found.shape, found.columns) == ("texts", ("text",))
+    assert read_all(found)[0] == ("", f"{TEXTS[0]}, they said.")
+
+
+def test_words_that_recur_are_pairs_in_the_order_of_the_file(tmp_path):
+    rows = [(f"word {n % 9}", f"Wort {n % 9}") for n in range(90)]
+    (tmp_path / "words.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in rows))
+    found = recognise([tmp_path / "words.tsv"])
+    assert (found.shape, found.columns) == ("pairs", (1, 2))
+
+
+def test_few_sentences_in_a_column_called_category_are_labels(tmp_path):
+    labels = [f"the writer of this review {'liked' if label == 'pos' else 'hated'} the film" for label in LABELS]
+    (tmp_path / "rows.csv").write_text(write_table([("text", "category"), *zip(TEXTS, labels, strict=True)]))
+    found = recognise([tmp_path / "rows.csv"])
+    assert found.shape == "labelled" and any("looks like a sentence" in warning for warning in found.warnings)
+
+
+def test_dates_and_users_are_no_targets_beside_others(tmp_path):
+    rows = [(f"2020-01-{n % 9 + 1:02}", text, label, f"u{n % 9}") for n, (text, label) in enumerate(ROWS)]
+    (tmp_path / "rows.csv").write_text(write_table([("date", "headline", "paper", "user_id"), *rows]))
+    found = recognise([tmp_path / "rows.csv"])
+    assert found.columns == ("headline", "paper")
+    assert not any("may be the target" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("".join(f"{label} {text} .\n" for text, label in ROWS), r"begins with one of 2 words \('pos', 'neg'\)"),
+        ("<html>\n" + "<p>A film.</p>\n" * 60, "it has markup"),
+    ],
+)
+def test_doubts_about_plain_text(text, warning, tmp_path):
+    (tmp_path / "a.txt").write_text(text)
+    (told,) = recognise([tmp_path / "a.txt"]).warnings
+    assert re.search(warning, told)
+
+
+def test_labels_that_may_be_missing_are_told(tmp_path):
+    rows = [(text, "NULL" if n % 9 == 0 else label) for n, (text, label) in enumerate(ROWS)]
+    (tmp_path / "rows.csv").write_text(write_table([("text", "label"), *rows]))
+    assert any("'NULL' may mean that there is none" in told for told in recognise([tmp_path / "rows.csv"]).warnings)
+
+
+def test_a_folder_as_an_archive_leaves_it(tmp_path):
+    for n, (text, label) in enumerate(ROWS):
+        (tmp_path / "data" / "aclImdb" / label).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / "aclImdb" / label / f"{n}.txt").write_text(text)
+    assert recognise([tmp_path / "data"]).shape == "labelled"
+
+
+def test_damaged_images_are_left_out(tmp_path):
+    for n in range(24):
+        (tmp_path / "photos" / "ab"[n % 2]).mkdir(parents=True, exist_ok=True)
+        image = Image.fromarray(np.full((8 + n % 3, 9, 3), 10 * n, np.uint8)).convert(("RGB", "L", "RGBA", "P")[n % 4])
+        image.save(tmp_path / "photos" / "ab"[n % 2] / f"{n}.png")
+    (tmp_path / "photos" / "a" / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 no image")
+    recognition, plan = prepare_fit([tmp_path / "photos"], minutes=0.1)
+    assert any(line.startswith("24 images; held out") for line in describe([tmp_path / "photos"], recognition, plan))
+
+
+def test_columns_of_a_table_without_a_header_have_numbers(tmp_path):
+    (tmp_path / "rows.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in ROWS))
+    with pytest.raises(UserError, match="has no header; name its columns by their numbers, from 1 to 2"):
+        recognise([tmp_path / "rows.tsv"], ["text", "label"])
+
+
+@pytest.mark.parametrize("minutes", [0.0, -1.0, float("nan"), float("inf")])
+def test_times_that_are_none_are_refused(minutes, tmp_path):
+    (tmp_path / "rows.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in ROWS))
+    with pytest.raises(UserError, match=r"--minutes: .* is no time to train"):
+        prepare_fit([tmp_path / "rows.tsv"], minutes=minutes)

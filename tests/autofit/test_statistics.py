@@ -1,8 +1,14 @@
-import pytest
+import json
 
+import pytest
+import torch
+
+from headwise.autofit.fit import prepare_fit
 from headwise.autofit.plan import plan_pairs
 from headwise.autofit.statistics import compute_statistics
 from headwise.data.config import TextDataConfig
+from headwise.tasks.answer import Answer, find_spans
+from headwise.text import UNK
 
 ENGLISH = "A man in a blue shirt is standing on a ladder cleaning a window number {}."
 GERMAN = "Ein Mann in einem blauen Hemd steht auf einer Leiter und putzt Fenster {}."
@@ -62,3 +68,15 @@ def test_rows_sources_and_labels_are_counted(tmp_path):
     assert (statistics.rows, statistics.distinct_sources) == (3, 2)
     assert statistics.labels == {"pos": 2, "neg": 1}
     assert statistics.examples == (("good film", "pos"), ("bad film", "neg"))
+
+
+def test_answers_are_parts_of_texts_whose_words_may_be_rare(tmp_path):
+    rows = [{"question": f"Who is {n}?", "context": f"{n} is x{n}. So it is.", "answer": f"x{n}"} for n in range(60)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, plan = prepare_fit([tmp_path / "rows.jsonl"], minutes=1)
+    assert plan.experiment.train.patience == 0
+    encode = Answer.prepare(plan.experiment.data, plan.experiment.tokeniser).tokenisers.source.encode
+    for row in rows:  # each answer is found as tokens of its text, and none of them is unknown
+        source, answer = encode(f"{row['question']}\t{row['context']}"), encode(row["answer"])
+        ((first, last),) = find_spans(torch.tensor([source]), torch.tensor([answer])).tolist()
+        assert source[first : last + 1] == answer and UNK not in answer

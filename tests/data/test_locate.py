@@ -165,3 +165,15 @@ def test_digests_are_cached(tmp_path):
 def test_home_folders_are_portable(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     assert make_portable("~/data/x") == "home/me/data/x"
+
+
+def test_a_run_with_the_name_of_its_data_is_no_data(project, monkeypatch):
+    run = project / "runs" / "pairs"
+    write(project / "pairs" / "a.tsv")
+    write(run / "config.toml", "")
+    write(run / "info.json", "{}")
+    data = TextDataConfig(train="pairs")
+    record = record_of(project, data, monkeypatch)
+    write(project / "pairs" / "a.tsv", TEXT + "more\tmore\n")
+    location = locate_data(data, run, record)
+    assert (Path(location.data.root) / location.data.train[0]).resolve() == project / "pairs"

@@ -26,7 +26,9 @@ LABEL_NAMES = re.compile(
     r"([_ .-]?(name|id|text))?",
     re.I,
 )
-NUMBER_NAMES = re.compile(r"(.*[_ .-])?(score|rating|stars?|similarity|price|value|grade|points|target|y|label)", re.I)
+NUMBER_NAMES = re.compile(
+    r"(.*[_ .-])?(score|rating|overall|stars?|similarity|price|value|grade|points|target|y|label)", re.I
+)
 TEXT_NAMES = re.compile(
     r"(.*[_ .-])?(text|sentence|content|contents|body|review|comment|tweet|message|utterance|premise|hypothesis|"
     r"question|query|passage|context|abstract|document|headline|phrase|description)[_ .-]?[12ab]?",
@@ -43,6 +45,7 @@ TARGET_NAMES = re.compile(
 LANGUAGES = re.compile(
     r"ar|bg|cs|da|de|el|en|es|et|fa|fi|fr|he|hi|hr|hu|id|it|ja|ko|lt|lv|nl|no|pl|pt|ro|ru|sk|sl|sv|th|tr|uk|vi|zh", re.I
 )
+_FIGURE = re.compile(r"[$€£¥]?\s?[+-]?\d[\d.,' ]*(\s?[$€£¥%]|\s[a-zA-Z]{1,3}\.?)?")  # with a unit, or thousands apart
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d+)?|[.,]\d+)([eE][+-]?\d+)?")
 _PATTERNS = (IDENTIFIER_NAMES, LABEL_NAMES, NUMBER_NAMES, TEXT_NAMES, SOURCE_NAMES, TARGET_NAMES, LANGUAGES)
 
@@ -75,6 +78,12 @@ class Column:
         return bool(self.filled) and sum(map(is_number, self.filled)) >= 0.99 * len(self.filled)
 
     @cached_property
+    def has_figures(self) -> bool:
+        """Whether all values are figures with a unit, or with thousands apart, up to one in a hundred."""
+        figures = sum(bool(_FIGURE.fullmatch(value)) for value in self.filled)
+        return not self.numeric and len(self.counts) > MAX_SCALE and figures >= 0.99 * len(self.filled)
+
+    @cached_property
     def whole(self) -> bool:
         """Whether all values are whole numbers."""
         return self.numeric and all(
@@ -100,8 +109,10 @@ class Column:
             if self.whole and unique and (self._counts_up or (named and matches(IDENTIFIER_NAMES, self.name))):
                 return "identifier"
             return "label" if self.whole and self.repeated and len(self.counts) <= MAX_SCALE else "number"
-        if self.repeated and self.mean_words <= LABEL_WORDS:
+        if self.repeated and (self.mean_words <= LABEL_WORDS or (named and matches(LABEL_NAMES, self.name))):
             return "label"
+        if self.has_figures:
+            return "text"
         one_word = self.mean_words == 1
         if one_word and unique and sum(map(has_digit, self.filled)) >= 0.9 * len(self.filled):
             return "identifier"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,7 @@ from headwise.autofit.model_card import describe_verdict, write_model_card
 from headwise.autofit.plan import Plan, find_task, plan
 from headwise.autofit.recognise import recognise
 from headwise.autofit.recognition import Recognition, describe_shape
-from headwise.data.config import TextDataConfig
-from headwise.data.corpora import load_corpus
-from headwise.data.splits import fingerprint
+from headwise.autofit.split import describe_split
 from headwise.errors import UserError, nearest
 from headwise.experiment.load import load
 from headwise.experiment.run import ignore, train_experiment
@@ -25,11 +24,8 @@ from headwise.runs import Run
 from headwise.tasks.base import Evaluation
 from headwise.tasks.tables import TASKS, task_config
 from headwise.train.loop import Result
-from headwise.vision.config import ImagesConfig
-from headwise.vision.corpora import load_images
 
 Announce = Callable[[str], None]
-MAX_COMPARED = 200_000  # rows of a training part with which those of a given test part are compared
 
 
 @dataclass(frozen=True)
@@ -101,6 +97,8 @@ def prepare_fit(
     """Recognise the data and choose an experiment."""
     if not files:
         raise UserError("name a file or folder to learn from, or two aligned files")
+    if not (minutes > 0 and isfinite(minutes)):
+        raise UserError(f"--minutes: {minutes:g} is no time to train; name more than 0 minutes")
     shape = find_shape(task) if task else ""
     recognition = recognise(files, columns, shape)
     return recognition, plan(recognition, minutes, name, init_from, task)
@@ -132,7 +130,8 @@ def fit_files(
     recognition, chosen = prepare_fit(
         files, minutes=minutes, name=name, task=task, columns=columns, init_from=init_from
     )
-    for line in describe(files, recognition, chosen):
+    held_out = tuple(describe_split(chosen))  # now: a frame's file is moved after the training
+    for line in describe(files, recognition, chosen, held_out):
         announce(line)
     run, result = train_experiment(chosen.experiment, runs, announce=announce, **options)
     if keep:
@@ -144,11 +143,13 @@ def fit_files(
     evaluation = trained.evaluate(language=language)
     baselines = score_baselines(trained, evaluation)
     fitted = Fit(run, result, recognition, chosen, evaluation, baselines)
-    write_model_card(run, trained, recognition, chosen, evaluation, baselines, result)
+    write_model_card(run, trained, recognition, chosen, evaluation, baselines, result, held_out)
     return fitted
 
 
-def describe(files: Sequence[str | Path], recognition: Recognition, chosen: Plan) -> Iterator[str]:
+def describe(
+    files: Sequence[str | Path], recognition: Recognition, chosen: Plan, held_out: Sequence[str] = ()
+) -> Iterator[str]:
     """Lines about what the data were taken for, what is held out, and what was chosen."""
     names = " and ".join(Path(file).name or str(file) for file in files)
     yield f"{names}: {describe_shape(recognition.shape)} ({recognition.reason})"
@@ -164,7 +165,7 @@ def describe(files: Sequence[str | Path], recognition: Recognition, chosen: Plan
             yield f"labels: {shown}{more}"
         for source, target in statistics.examples:
             yield f"  {shorten(source)}  ->  {shorten(target)}" if source else f"  {shorten(target)}"
-    yield from _describe_split(chosen)
+    yield from held_out or describe_split(chosen)
     for warning in (*recognition.warnings, *chosen.warnings):
         yield f"warning: {warning}"
     for reading in recognition.alternatives:
@@ -175,34 +176,6 @@ def describe(files: Sequence[str | Path], recognition: Recognition, chosen: Plan
             f"--task {find_task(reading.shape)} --columns {columns}"
         )
     yield from chosen.reasons
-
-
-def _describe_split(chosen: Plan) -> Iterator[str]:
-    """What is held out for validation and test."""
-    data, statistics = chosen.experiment.data, chosen.statistics
-    if isinstance(data, ImagesConfig):
-        images = load_images(data)
-        total = sum(len(part) for part in (images.train, images.valid, images.test))
-        held_out = f"{len(images.test):,} to test and {len(images.valid):,} to validate"
-        share = ", and each class has its share" if chosen.experiment.task.labelled else ""
-        yield f"{total:,} images; held out: {held_out}; identical ones stay together{share}"
-        return
-    if not isinstance(data, TextDataConfig) or statistics is None:
-        return
-    corpus = load_corpus(chosen.experiment.task.task_class.adapt_data(data))
-    valid, test = len(corpus.valid), len(corpus.test)
-    if data.format == "text" and valid <= 1:
-        yield "held out: the end of the text, for validation"
-        return
-    parts = [f"{count:,} {part}" for count, part in ((test, "to test"), (valid, "to validate")) if count]
-    apart = "" if data.valid and data.test else "; rows with the same source stay together"
-    if apart and chosen.experiment.task.fits == "labelled":
-        apart += ", and each label has its share"
-    yield f"{statistics.rows:,} rows; held out: {' and '.join(parts)}{apart}"
-    if data.test and statistics.rows <= MAX_COMPARED:
-        known = {fingerprint(source or target) for source, target in corpus.train}
-        if repeated := sum(fingerprint(source or target) in known for source, target in corpus.test):
-            yield f"warning: {repeated:,} of {test:,} test texts are in the training part, too: scores are too good"
 
 
 def shorten(text: str, limit: int = 60) -> str:

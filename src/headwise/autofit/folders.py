@@ -30,6 +30,9 @@ def recognise_folder(
     folder: Path, recognise_file: RecogniseFile, columns: Sequence[str | int] = (), shape: str = ""
 ) -> Recognition:
     """Recognise a folder by the kinds of its files."""
+    entries = [path for path in folder.iterdir() if not _is_hidden(path)]
+    if len(entries) == 1 and entries[0].is_dir():  # as archives are unpacked
+        return recognise_folder(entries[0], recognise_file, columns, shape)
     if (folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file():
         return _recognise_datasets(folder, columns, shape)
     files = sorted(path for path in islice(folder.rglob("*"), MAX_FILES) if path.is_file() and not _is_hidden(path))

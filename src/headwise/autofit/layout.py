@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from headwise.autofit.columns import Column, find_header, is_number
+from headwise.autofit.columns import TEXT_NAMES, Column, find_header, is_number, matches
 
 SEPARATORS = ("\t", ",", ";", "|")
 SAME_WIDTH = 0.98  # share of the rows of a table that have as many cells as most
@@ -26,6 +26,7 @@ class Layout:
     kind: Kind
     reason: str
     separator: str = ""
+    quoted: bool = True  # cells of CSV may be quoted; False: quotes are text
 
 
 def find_layout(lines: Sequence[str], complete: bool = True) -> Layout:
@@ -43,8 +44,10 @@ def find_layout(lines: Sequence[str], complete: bool = True) -> Layout:
         return Layout("conll", reason)
     for separator in SEPARATORS:
         if reason := _describe_table(lines, separator, complete):
-            return Layout("tsv" if separator == "\t" and not _is_quoted(filled) else "csv", reason, separator)
-    return _find_text_layout(lines, filled)
+            if separator == "\t" and not _is_quoted(filled):
+                return Layout("tsv", reason, separator)
+            return Layout("csv", reason, separator, has_matching_quotes(lines, separator, complete))
+    return _find_column_layout(lines, filled, complete) or _find_text_layout(lines, filled)
 
 
 def _is_conllu(filled: Sequence[str]) -> bool:
@@ -109,18 +112,55 @@ def _is_quoted(filled: Sequence[str]) -> bool:
     return sum(bool(quoted.search(line)) for line in filled) >= max(1, len(filled) / 50)
 
 
+def has_quoted_cells(filled: Sequence[str]) -> bool:
+    """Whether most lines have a cell that a quote opens and a quote closes."""
+    closed = re.compile(r'(^|[\t,;|])"([^"]|"")*"\s*([\t,;|]|$)')
+    return sum(bool(closed.search(line)) for line in filled) > len(filled) / 2
+
+
 def split_rows(lines: Sequence[str], separator: str, complete: bool = True) -> list[list[str]]:
-    """The rows of a table, without the last one where it may go on; none if its quotes do not match."""
-    rows: list[list[str]] = []
-    if separator == "\t" and not _is_quoted([line for line in lines if line.strip()]):
-        return [line.split(separator) for line in lines if line.strip()]
+    """The rows of a table, without the last one where it may go on. Quotes that do not match are text, if most
+    lines have none around cells and all have as many cells; otherwise there are no rows."""
+    filled = [line for line in lines if line.strip()]
+    if separator == "\t" and not _is_quoted(filled):
+        return [line.split(separator) for line in filled]
+    if has_matching_quotes(lines, separator, complete):
+        return parse_rows(lines, separator)
+    rows = [line.split(separator) for line in filled]
+    return rows if len(set(map(len, rows))) == 1 and not has_quoted_cells(filled) else []
+
+
+def has_matching_quotes(lines: Sequence[str], separator: str, complete: bool = True) -> bool:
+    """Whether the quotes of a table are those of CSV: around cells, and doubled inside of them."""
     try:
-        reader = csv.reader((line + "\n" for line in lines), delimiter=separator, strict=True)
-        rows.extend(row for row in reader if row)
+        for _ in csv.reader((line + "\n" for line in lines), delimiter=separator, strict=True):
+            pass
     except csv.Error as error:
-        if "unexpected end" not in str(error) or complete:
-            return []
+        return "unexpected end" in str(error) and not complete
+    return True
+
+
+def parse_rows(lines: Sequence[str], separator: str, strict: bool = True) -> list[list[str]]:
+    """The rows of CSV up to the first mistake; without `strict`, quotes that are not doubled are none."""
+    rows: list[list[str]] = []
+    try:
+        reader = csv.reader((line + "\n" for line in lines), delimiter=separator, strict=strict)
+        rows.extend(row for row in reader if row)
+    except csv.Error:  # the last row goes on after these lines
+        pass
     return rows
+
+
+def _find_column_layout(lines: Sequence[str], filled: Sequence[str], complete: bool) -> Layout | None:
+    """A table of one column, whose name is in the first line."""
+    name = filled[0].strip().strip('"') if filled else ""
+    if len(filled) < 3 or not matches(TEXT_NAMES, name):
+        return None
+    reason = f"one column, '{name}'"
+    if not any("\t" in line for line in filled) and not _is_quoted(filled):
+        return Layout("tsv", reason, "\t")
+    single = has_matching_quotes(lines, ",", complete) and all(len(row) == 1 for row in parse_rows(lines, ","))
+    return Layout("csv", reason, ",") if single else None
 
 
 def _find_text_layout(lines: Sequence[str], filled: Sequence[str]) -> Layout:

@@ -47,6 +47,8 @@ def describe_verdict(evaluation: Evaluation, baselines: Sequence[BaselineResult]
             best = baseline
     other = best.scores[0]
     overlap = score.low <= other.value <= score.high
+    if _write(score) == _write(other):
+        return f"no better than the baseline '{best.name}': both have {score.name} {_write(score)}"
     if not is_better(score, other):
         return (
             f"the baseline '{best.name}' is better: {other.name} {_write(other)} against {_write(score)}; "
@@ -69,6 +71,7 @@ def write_model_card(
     evaluation: Evaluation,
     baselines: Sequence[BaselineResult],
     result: Result,
+    held_out: Sequence[str],
 ) -> Path:
     """Write README.md, and a picture where there is one, into the run folder."""
     picture = draw_picture(run, trained, evaluation)
@@ -76,7 +79,7 @@ def write_model_card(
         f"# {run.name}\n",
         _describe_model(trained, result),
         "## Data\n",
-        _describe_data(recognition, plan),
+        _describe_data(recognition, plan, held_out),
         "## Scores\n",
         "\n".join(_list_scores(evaluation, baselines)),
         *([f"![{picture.stem}]({picture.name})\n"] if picture else []),
@@ -98,16 +101,17 @@ def _describe_model(trained: TrainedModel, result: Result) -> str:
     )
 
 
-def _describe_data(recognition: Recognition, plan: Plan) -> str:
+def _describe_data(recognition: Recognition, plan: Plan, held_out: Sequence[str]) -> str:
     data, statistics = plan.experiment.data, plan.statistics
     lines = [
         f"{', '.join(f'`{path}`' for path in data.train)}: {describe_shape(recognition.shape)} ({recognition.reason})."
     ]
     if statistics is not None:
-        lines.append(f"{statistics.rows:,} rows, {statistics.distinct_sources:,} different sources or texts.")
-        if recognition.shape == "labelled":
+        lines.append(f"{statistics.distinct_sources:,} different sources or texts.")
+        if recognition.shape == "labelled" and statistics.labels:
             shown = [f"`{label}` {count:,}" for label, count in statistics.labels.most_common(20)]
             lines.append(f"Labels: {', '.join(shown)}{' …' if len(statistics.labels) > 20 else ''}.")
+    lines += [f"{line[0].upper()}{line[1:]}." for line in held_out]
     lines += [f"Warning: {warning}." for warning in (*recognition.warnings, *plan.warnings)]
     return "\n\n".join(lines) + "\n"
 
@@ -147,7 +151,10 @@ def _escape(text: str, limit: int = 160) -> str:
 
 def _list_limits(plan: Plan, trained: TrainedModel) -> Iterator[str]:
     data = plan.experiment.data
-    yield "- It knows what these data show; texts of another kind, language or time were not tried."
+    others = (
+        "images of another kind" if trained.experiment.task.reads == "images" else "texts of another kind, language"
+    )
+    yield f"- It knows what these data show; {others} or time were not tried."
     yield "- The scores are of a held-out part of the same files, and no person has judged the outputs."
     if plan.statistics is not None:
         longest = plan.statistics.source.longest or plan.statistics.target.longest

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from headwise.autofit.columns import Column
+from headwise.autofit.columns import LABEL_NAMES, Column, matches
 from headwise.autofit.recognition import Recognition, choose
 from headwise.autofit.roles import Shape
 from headwise.autofit.tables import recognise_table
@@ -37,6 +37,8 @@ def recognise_objects(
             if (found := find(names, flat)) is not None:
                 return choose(Recognition(found[0], {**data, "columns": list(found[1])}, found[2]), shape, path)
     nested = [name for name in names if _is_nested(flat, name)]
+    if not columns and not shape:
+        _refuse_label_lists(path, format, names, nested)
     about = [name for name in names if name.partition(".")[0].lower() in METADATA and name not in columns]
     others = [name for name in names if name not in nested and (columns or name not in about)]
     table = [Column(name, [_write(row.get(name)) for row in flat]) for name in others or names]
@@ -57,6 +59,21 @@ def _refuse_chats(path: Path, format: str, rows: Sequence[Mapping[str, Any]]) ->
                 raise UserError(
                     f"{path}: has chats ({key}), and pairs of texts are read; write such as: {command} > pairs.jsonl"
                 )
+
+
+def _refuse_label_lists(path: Path, format: str, names: Sequence[str], nested: Sequence[str]) -> None:
+    """Refuse texts with several labels each, where no other column has labels."""
+    lists = [name for name in nested if matches(LABEL_NAMES, name)]
+    if not lists or any(matches(LABEL_NAMES, name) for name in names if name not in nested):
+        return
+    each = ".[] | " if format == "json" else ""
+    query = f"{each}.{lists[0]} |= .[0]"
+    first = f"jq -c {shlex.quote(query)} {shlex.quote(str(path))} > one-label.jsonl"
+    remedy = f"keep the first one, such as with: {first}" if format in ("json", "jsonl") else "keep one of them"
+    raise UserError(
+        f"{path}: column '{lists[0]}' has lists of labels, and a text has one label; {remedy}; "
+        "or learn the texts alone: --task language-model"
+    )
 
 
 def _flatten(row: Mapping[str, Any], prefix: str = "", depth: int = 2) -> dict[str, Any]:

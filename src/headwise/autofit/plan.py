@@ -239,14 +239,19 @@ def plan_pairs(statistics: Statistics, minutes: float, kind: str = "") -> Settin
 
 def plan_encoder(statistics: Statistics, minutes: float, kind: str = "classify") -> Settings:
     """A small BERT with a head, for one label or number a text, tags, or spans."""
-    cuts = not task_config(kind).one_to_one and task_config(kind).fits != "spans"
-    tokeniser, reason, length, longest = _choose_encoder_tokens(statistics.source, cuts)
+    spans = task_config(kind).fits == "spans"
+    cuts = not task_config(kind).one_to_one and not spans
+    if spans:
+        tokeniser, reason, length, longest = _choose_span_tokens(statistics)
+    else:
+        tokeniser, reason, length, longest = _choose_encoder_tokens(statistics.source, cuts)
     budget = Budget(minutes, statistics.rows * (min(length, longest) + 1), measure_speed())
     (width, heads, depth), epochs = budget.choose(ENCODERS)
     _, warmup = budget.choose_batch(epochs, round(32 * length), round(32 * length))
-    epochs = min(epochs, 20.0)
+    # Where an answer begins is learnt late and at once: after some thousand steps, and with no progress before.
+    epochs = min(epochs, max(20.0, 2 * ENOUGH_STEPS * 32 / statistics.rows) if spans else 20.0)
     pool = "pooler" if epochs * statistics.rows / 32 >= POOLER_STEPS else "mean"
-    dropout = 0.1 if statistics.rows > 200_000 else 0.3
+    dropout = 0.1 if statistics.rows > 200_000 or spans else 0.3
     model = {
         "kind": "bert", "width": width, "heads": heads, "depth": depth, "hidden": 2 * width, "dropout": dropout,
         "pool": pool, "positions": {"kind": "learned", "max_length": max(longest + 3, 512)},
@@ -257,7 +262,7 @@ def plan_encoder(statistics: Statistics, minutes: float, kind: str = "classify")
         "batch_size": 32,
         "schedule": {"kind": "cosine", "lr": 0.001, "warmup": min(warmup, 100)},
         "optimizer": {"kind": "adamw", "weight_decay": 0.01},
-        "patience": 4,
+        "patience": 0 if spans else 4,
     }
     if length > 128:  # of long texts, attention in batches of 32 does not fit in every memory
         train["tokens_per_batch"] = train.pop("batch_size") * 128
@@ -265,8 +270,16 @@ def plan_encoder(statistics: Statistics, minutes: float, kind: str = "classify")
     return {"tokeniser": tokeniser, "model": model, "train": train, "data": data}, (
         reason,
         f"a BERT encoder of width {width} with {count_nouns(depth, 'layer')}: {_explain_size(epochs)}",
-        f"dropout {dropout:g}, cosine decay, batches of 32 texts, early stopping",
+        f"dropout {dropout:g}, cosine decay, batches of 32 texts{'' if spans else ', early stopping'}",
     )
+
+
+def _choose_span_tokens(statistics: Statistics) -> tuple[dict[str, Any], str, float, int]:
+    """Word pieces for texts with answers, the reason, and about how many a text has, on average and at most."""
+    side = statistics.source
+    size = choose_bpe_size(statistics.rows * side.mean_words)
+    reason = f"answers are parts of the text, also rare words: {size:,} word pieces (BPE), so that none is unknown"
+    return {"kind": "bpe", "size": size}, reason, 2 * side.mean_words, min(3 * side.most_words, MAX_WORDS)
 
 
 def _choose_encoder_tokens(side: Side, cuts: bool) -> tuple[dict[str, Any], str, float, int]:
@@ -334,7 +347,7 @@ def _plan_images(recognition: Recognition, kind: str, minutes: float, name: str,
     side = min(max(size), IMAGE_SIDE)
     patch = max(side // 8, 2)
     side = side // patch * patch
-    data = data.replace(size=(side, side), **({} if data.test else {"test_fraction": 0.1}))
+    data = data.replace(size=(side, side), damaged="skip", **({} if data.test else {"test_fraction": 0.1}))
     patches = (side // patch) ** 2
     budget = Budget(minutes, many * patches, measure_speed())
     (width, heads, depth), epochs = budget.choose(VISION)
@@ -368,7 +381,7 @@ def _plan_images(recognition: Recognition, kind: str, minutes: float, name: str,
     if init_from:
         fields = _fine_tune(fields, init_from)
     reasons = (
-        f"{many:,} images, resized to {side} x {side} pixels",
+        f"images resized to {side} x {side} pixels",
         f"{form} on patches of {patch} x {patch}, width {model['width']}: {_explain_size(epochs)}",
     )
     warnings = (f"{many} images are few: expect wide intervals",) if many < FEW_ROWS else ()
@@ -381,17 +394,19 @@ def measure_images(data: ImagesConfig) -> tuple[tuple[int, int], int]:
     parts = READERS[data.format](paths, data)
     index = parts.get("train", parts.get("", next(iter(parts.values()))))
     files = index.source.files[:: max(len(index.source.files) // 200, 1)]
-    sizes = sorted((image_size(path) for path in files), key=max)
+    sizes = sorted((size for path in files if (size := read_image_size(path))), key=max)
+    if not sizes:
+        raise UserError(f"{files[0]}: is not an image that can be read, nor are the others; replace them")
     return sizes[len(sizes) // 2], len(index.targets)
 
 
-def image_size(path: Path) -> tuple[int, int]:
-    """Width and height of an image, from its header."""
+def read_image_size(path: Path) -> tuple[int, int] | None:
+    """Width and height of an image, from its header; None if it is damaged."""
     try:
         with Image.open(path) as image:
             return image.size
     except (OSError, ValueError, Image.DecompressionBombError):
-        raise UserError(f"{path}: is not an image that can be read; remove it or replace it") from None
+        return None
 
 
 def _count_tokens(side: Side, kind: str) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
@@ -15,7 +16,15 @@ from headwise.autofit.folders import recognise_folder
 from headwise.autofit.layout import find_layout, looks_numeric
 from headwise.autofit.objects import recognise_objects
 from headwise.autofit.recognition import Recognition, choose
-from headwise.autofit.refusals import refuse_archives, refuse_binary, refuse_lines, refuse_ragged
+from headwise.autofit.refusals import (
+    refuse_archives,
+    refuse_binary,
+    refuse_line_ends,
+    refuse_lines,
+    refuse_quotes,
+    refuse_ragged,
+    warn_of_texts,
+)
 from headwise.autofit.tables import recognise_table
 from headwise.data.files import open_file, open_text, read_lines
 from headwise.data.readers import arrow, jsonl
@@ -66,6 +75,7 @@ def recognise_file(path: Path, columns: Sequence[str | int] = (), shape: str = "
     if not start.strip():
         raise UserError(f"{path}: is empty; name a file with examples to learn from")
     refuse_binary(path, start)
+    refuse_line_ends(path, start)
     format = next((format for magic, format in MAGIC.items() if start.startswith(magic)), "")
     if format == "labelled-zip":
         refuse_archives(path)
@@ -90,19 +100,25 @@ def _recognise_lines(path: Path, lines: Sequence[str], columns: Sequence[str | i
     if layout.kind in ("conllu", "conll"):
         return choose(Recognition("tagged", data, layout.reason), shape, path)
     if layout.kind in ("lines", "text"):
+        refuse_quotes(path, lines)
         refuse_ragged(path, lines)
         if columns:
             raise UserError(f"{path}: --columns names columns, and this file is no table ({layout.reason})")
-        return choose(Recognition("texts", data, layout.reason), shape, path)
+        warnings = warn_of_texts(path, lines)
+        return choose(Recognition("texts", data, layout.reason, warnings=warnings), shape, path)
     if layout.kind == "csv":
-        data["separator"] = layout.separator
-        rows = [cells for _, cells in islice(read_rows(path, ReadOptions(separator=layout.separator)), SAMPLE)]
+        data |= {"separator": layout.separator, **({} if layout.quoted else {"quoted": False})}
+        options = ReadOptions(separator=layout.separator, quoted=layout.quoted)
+        rows = [cells for _, cells in islice(read_rows(path, options), SAMPLE)]
     else:
         rows = [line.split("\t") for line in lines if line.strip()]
     header = find_header(rows)
     named = any(isinstance(column, str) for column in columns)
+    cells = {cell.strip() for cell in rows[0]}
+    if named and not header.present and not cells.intersection(map(str, columns)):
+        raise UserError(f"{path}: has no header; name its columns by their numbers, from 1 to {len(rows[0])}")
     present = named or (header.present and (header.sure or not columns))
-    warnings = list[str]()
+    doubts = list[str]()
     if not header.sure and not columns:
         numbers = " ".join(map(str, range(1, len(rows[0]) + 1)))
         looks = "is taken for a header" if header.present else "is taken for data"
@@ -111,7 +127,7 @@ def _recognise_lines(path: Path, lines: Sequence[str], columns: Sequence[str | i
             if header.present
             else "if it is a header, name its columns: --columns"
         )
-        warnings.append(f"the first row ({', '.join(rows[0])[:60]}) {looks}, since {header.reason}; {remedy}")
+        doubts.append(f"the first row ({', '.join(rows[0])[:60]}) {looks}, since {header.reason}; {remedy}")
     if present and (named or not columns):
         names: list[str | int] = [cell.strip() for cell in rows[0]]
     else:
@@ -119,7 +135,7 @@ def _recognise_lines(path: Path, lines: Sequence[str], columns: Sequence[str | i
         data |= {"header": True} if present else {}
     rows = rows[present:]
     table = [Column(name, [row[index] if index < len(row) else "" for row in rows]) for index, name in enumerate(names)]
-    return recognise_table(path, data, table, columns, shape, layout.reason, warnings)
+    return recognise_table(path, data, table, columns, shape, layout.reason, doubts)
 
 
 def _recognise_aligned(first: Path, second: Path) -> Recognition | None:
@@ -169,6 +185,13 @@ def _recognise_json(path: Path, columns: Sequence[str | int], shape: str) -> Rec
         return recognise_objects(path, "json", (row for _, row in read_objects(path)), columns, shape)
     keys = ", ".join(key or "a list" for key in list(first)[:6]) or "empty"
     remedy = "write a list of objects, or one object a line (.jsonl)"
+    if len(listed) > 1 and len(listed) == len(first):
+        members = ", ".join(f".{key}" for key in first)
+        cells = ", ".join(f"{key}: .[{number}]" for number, key in enumerate(first))
+        query = shlex.quote(f"[{members}] | transpose[] | {{{cells}}}")
+        remedy = (
+            f"write its columns as rows: jq -c {query} {shlex.quote(str(path))} > {shlex.quote(path.stem + '.jsonl')}"
+        )
     if any(map(_is_by_row, first.values())):
         remedy = "write rows: frame.to_json(path, orient='records', lines=True)"
     raise UserError(f"{path}: is JSON of a kind that is not known ({keys}); {remedy}")
@@ -213,7 +236,9 @@ def _find_json(path: Path) -> Literal["", "json", "jsonl"]:
             )
         return "json"
     if len(lines) == 1 and not _has_second_line(path):
-        return "json" if _CONTAINER.search(lines[0]) or not _is_object(lines[0]) else "jsonl"
+        value = _parse_line(lines[0])
+        one = _CONTAINER.search(lines[0]) or not isinstance(value, dict) or _has_columns(value)
+        return "json" if one else "jsonl"
     return "jsonl" if len(lines) == 1 or _is_object(lines[0]) else "json"
 
 
@@ -227,6 +252,15 @@ def _has_second_line(path: Path) -> bool:
             if ended and rest.strip():
                 return True
     return False
+
+
+def _has_columns(value: dict[str, Any]) -> bool:
+    """Whether all values are lists with as many strings or numbers, as `to_dict` writes the columns of a table."""
+    columns = list(value.values())
+    listed = all(
+        isinstance(column, list) and all(isinstance(cell, str | int | float) for cell in column) for column in columns
+    )
+    return listed and len(columns) > 1 and len({len(column) for column in columns}) == 1
 
 
 def _is_object(line: str) -> bool:

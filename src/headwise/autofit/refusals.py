@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 import shlex
 import zipfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from headwise.autofit.columns import is_known_name
-from headwise.autofit.layout import SEPARATORS, split_rows
+from headwise.autofit.columns import find_header, is_known_name
+from headwise.autofit.layout import SEPARATORS, has_matching_quotes, has_quoted_cells, parse_rows, split_rows
 from headwise.data.compression import strip_suffix
 from headwise.data.files import open_file, open_text
 from headwise.data.formats import SUFFIXES
+from headwise.data.readers.base import ReadOptions
+from headwise.data.readers.csv import read_rows
 from headwise.errors import UserError
 
 AN_IMAGE = "is one image; name a folder with a folder of images for each class"
@@ -30,6 +33,7 @@ KINDS = {  # the first bytes of files -> what they are, and what to do
     b"\x80\x04": "is a pickle, which could run code and is not read; write the table as Parquet or CSV",
     b"\x80\x05": "is a pickle, which could run code and is not read; write the table as Parquet or CSV",
 }
+MIN_ROWS, MOST_ROWS = 10, 0.9  # of a table whose quotes do not match, to be one: rows, and share of as many cells
 READ_BINARY = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff", b"PK\x03\x04")  # other readers take them
 OFFICE = {"xl": "is an Excel workbook; save the sheet as CSV", "word": "is a Word document; save its text as .txt"}
 
@@ -61,6 +65,12 @@ LINE_FORMATS = (
         r".*\n\|? *:?-+:? *(\| *:?-+:? *)+\|? *\n(.*\n)*",
         "is a Markdown table; write columns with tabs between them",
         r"sed -E '2d; s/^ *[|] *//; s/ *[|] *$//; s/ *[|] */\t/g'",
+        ".tsv",
+    ),
+    LineFormat(
+        r"(\S+ {2,}\S.*\n){3,}",
+        "has two columns with spaces between them; write a tab",
+        r"sed -E 's/ {2,}/\t/'",
         ".tsv",
     ),
     LineFormat(
@@ -124,6 +134,8 @@ def refuse_ragged(path: Path, lines: Sequence[str]) -> None:
         names = [cell.strip().strip('"') for cell in filled[0].split(separator)] if filled else []
         if len(names) < 2 or not all(map(is_known_name, names)):
             continue
+        if len(filled) == 1:
+            raise UserError(f"{path}: has the names of columns ({filled[0]}) and no rows; add rows to learn from")
         rows = split_rows(filled, separator)
         for number, row in enumerate(rows or [line.split(separator) for line in filled], 1):
             if len(row) != len(names):
@@ -131,3 +143,44 @@ def refuse_ragged(path: Path, lines: Sequence[str]) -> None:
                     f"{path}, row {number}: has {len(row)} cells, and the header {len(names)}; quote the cells that "
                     f"have a {separator!r} in them, or close the quotes of this row"
                 )
+
+
+def refuse_quotes(path: Path, lines: Sequence[str]) -> None:
+    """Refuse a table of which some quotes are not doubled inside quoted cells: as one text, nothing could be learnt."""
+    for separator in SEPARATORS:
+        if has_matching_quotes(lines, separator):
+            continue
+        rows = parse_rows(lines, separator, strict=False)
+        (width, count), *_ = Counter(map(len, rows)).most_common(1) or [(0, 0)]
+        if width < 2 or len(rows) < MIN_ROWS or count < MOST_ROWS * len(rows) or len(rows[0]) != width:
+            continue
+        header = find_header([row for row in rows if len(row) == width])  # dialogue has quotes and commas, too
+        if (header.present and header.sure) or has_quoted_cells([line for line in lines if line.strip()]):
+            for _ in read_rows(path, ReadOptions(separator=separator)):  # its error names the line
+                pass
+
+
+def refuse_line_ends(path: Path, start: bytes) -> None:
+    """Refuse files whose lines end with a carriage return alone, as on old Macs."""
+    if b"\n" not in start and start.count(b"\r") > 2 and b"\0" not in start:
+        target = shlex.quote(f"{path.stem}.unix{path.suffix}")
+        raise UserError(
+            f"{path}: its lines end with carriage returns alone; convert them: tr '\\r' '\\n' "
+            f"< {shlex.quote(str(path))} > {target}"
+        )
+
+
+def warn_of_texts(path: Path, lines: Sequence[str]) -> tuple[str, ...]:
+    """Warnings of markup, and of labels before the texts, in what is taken for plain text."""
+    filled = [line for line in lines if line.strip()]
+    if filled and re.match(r"\s*<(\?xml|!doctype|html|tmx|tei)\b", filled[0], re.I):
+        return ("it has markup, which is learnt like the words; extract the texts to learn these alone",)
+    words = Counter(line.split()[0] for line in filled)
+    if len(filled) >= 50 and 2 <= len(words) <= min(50, len(filled) / 20) and all(" " in line for line in filled):
+        target = shlex.quote(f"{path.stem}.tsv")
+        shown = ", ".join(f"'{word[:20]}'" for word, _ in words.most_common(3))
+        return (
+            f"each line begins with one of {len(words)} words ({shown}); if these are labels: "
+            f"sed -E 's/^([^ ]+) +(.*)/\\2\\t\\1/' {shlex.quote(str(path))} > {target}",
+        )
+    return ()

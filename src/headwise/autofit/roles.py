@@ -44,7 +44,7 @@ def read_roles(columns: Sequence[Column], where: str) -> list[Reading]:
     labels = _order_targets([column for column in columns if column.role == "label"], (LABEL_NAMES, NUMBER_NAMES))
     numbers = _order_targets([column for column in columns if column.role == "number"], (NUMBER_NAMES,))
     if not texts and len(labels) == 2:  # short texts that recur, such as the words of a dictionary
-        texts, labels = labels, []
+        texts, labels = [column for column in columns if column in labels], []
     if not texts and labels and not numbers and len(labels) == 1 and len(columns) == 1:
         texts, labels = labels, []
     if not texts:
@@ -134,10 +134,12 @@ def _refuse_constant(columns: Sequence[Column], text: Column, where: str) -> Non
 
 
 def _order_targets(columns: list[Column], names: Sequence[re.Pattern[str]]) -> list[Column]:
-    """Targets with usual names first; of the others the last column, where targets are by habit."""
+    """Targets with usual names first; of the others the last column, where targets are by habit; then dates, users and
+    the like."""
     usual = [column for pattern in names for column in columns if matches(pattern, column.name)]
     usual = list({id(column): column for column in usual}.values())
-    return usual + [column for column in reversed(columns) if column not in usual]
+    others = [column for column in reversed(columns) if column not in usual]
+    return usual + sorted(others, key=lambda column: matches(IDENTIFIER_NAMES, column.name))
 
 
 def _pair_texts(texts: list[Column]) -> list[Column]:

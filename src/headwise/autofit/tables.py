@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headwise.autofit.columns import LABEL_NAMES, Column, matches
+from headwise.autofit.columns import IDENTIFIER_NAMES, LABEL_NAMES, Column, matches
 from headwise.autofit.recognition import Recognition, describe_shape
 from headwise.autofit.roles import Reading, describe_name, read_named, read_roles
 from headwise.errors import UserError
+
+MOST = 0.9  # share of the rows with one label, from which accuracy says little
+MISSING = ("na", "n/a", "nan", "null", "none", "-", "?")  # written where a label is missing
 
 
 def recognise_table(
@@ -30,6 +35,8 @@ def recognise_table(
             known = ", ".join(map(str, by_name))
             raise UserError(f"{path}: there is no {describe_name(name)}; the columns are {known}")
     readings = read_named([by_name[name] for name in columns]) if columns else read_roles(table, str(path))
+    if not columns:
+        _refuse_figures(path, readings[0])
     data = {**data, **_find_incomplete(readings[0], warnings)}
     options = [
         Recognition(
@@ -49,7 +56,8 @@ def recognise_table(
                 "name the columns of the texts and the target with --columns"
             )
         return options[0]
-    others = [reading for reading in readings[1:] if reading.shape != readings[0].shape]
+    others = list({reading.shape: reading for reading in reversed(readings)}.values())[::-1]  # the first of each shape
+    others = [reading for reading in others if reading.shape != readings[0].shape]
     unread = [] if columns else _warn_of_unread(table, readings[0])
     return replace(options[0], alternatives=tuple(others), warnings=(*options[0].warnings, *unread))
 
@@ -77,12 +85,25 @@ def _find_incomplete(reading: Reading, warnings: list[str]) -> dict[str, Any]:
     return {"skip_incomplete": True}
 
 
+def _refuse_figures(path: Path, reading: Reading) -> None:
+    """Refuse prices, percentages and the like as a target: they are numbers, and not written as numbers."""
+    *inputs, target = reading.columns
+    if inputs and target.has_figures:
+        example = next(iter(target.counts))
+        names = " ".join(shlex.quote(str(name)) for name in reading.names)
+        raise UserError(
+            f"{path}: {describe_name(target.name)} has figures such as '{example}'; write plain numbers to predict "
+            f"them, such as {re.sub('[^0-9.+-]', '', example)}, or take them for texts: --columns {names}"
+        )
+
+
 def _warn_of_unread(table: Sequence[Column], reading: Reading) -> list[str]:
     """A warning of columns that might be read as well: other texts, and other targets if none has a usual name."""
     *inputs, target = reading.columns
     texts = [column.name for column in table if column.role == "text" and column not in reading.columns]
     roles = ("label", "number") if reading.shape in ("labelled", "numbers") else ()
-    targets = [column.name for column in table if column.role in roles and column is not target]
+    likely = [column for column in table if not matches(IDENTIFIER_NAMES, column.name)]
+    targets = [column.name for column in likely if column.role in roles and column is not target]
     warnings = []
     if inputs and texts:
         listed = ", ".join(map(str, texts[:5]))
@@ -98,7 +119,7 @@ def _warn_of_unread(table: Sequence[Column], reading: Reading) -> list[str]:
 
 
 def _warn_of_labels(reading: Reading) -> list[str]:
-    """Warnings of labels that look like sentences, and of rare ones."""
+    """Warnings of labels that look like sentences or like lists of labels, and of rare ones."""
     if reading.shape != "labelled":
         return []
     label = reading.columns[-1]
@@ -108,6 +129,17 @@ def _warn_of_labels(reading: Reading) -> list[str]:
         warnings.append(
             f"the label '{longest[:60]}' looks like a sentence; check that {describe_name(label.name)} has labels"
         )
+    parts = Counter(part.strip() for value in label.counts for part in re.split("[,;|]", value))
+    if len(parts) <= len(label.counts) and len(parts) > 1 and all(re.search("[,;|]", value) for value in label.counts):
+        warnings.append(
+            f"'{next(iter(label.counts))}' looks like a list of labels; each combination is taken for one label"
+        )
+    missing = [value for value in label.counts if value.lower() in MISSING]
+    if missing and len(missing) < len(label.counts):
+        warnings.append(f"the label '{missing[0]}' may mean that there is none; if so, empty these cells")
+    most, count = next(iter(label.counts.items()))
+    if count > MOST * len(label.filled):
+        warnings.append(f"most rows have the label '{most[:30]}', which alone is a high accuracy; look at F1 (macro)")
     rare = [value for value, count in label.counts.items() if count < 5]
     if rare:
         shown = ", ".join(f"'{value[:30]}'" for value in rare[:5])

@@ -70,9 +70,25 @@ def escape_controls(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+class _Once(logging.Filter):
+    """Lets each message through once: files are read several times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        new = message not in self.seen
+        self.seen.add(message)
+        return new
+
+
 def log_to_stderr(level: int = logging.WARNING) -> None:
-    """Print the library's log messages of this level and above on stderr."""
-    logging.basicConfig(level=logging.WARNING, format="headwise: %(message)s", stream=sys.stderr)
+    """Print the library's log messages of this level and above on stderr, each once."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(_Once())
+    logging.basicConfig(level=logging.WARNING, format="headwise: %(message)s", handlers=[handler])
     logging.getLogger("headwise").setLevel(level)
 
 

@@ -83,6 +83,7 @@ class TextDataConfig(DataConfig):
     column: Column = "upos"  # of the tags in a CoNLL-U file
     columns: tuple[str | int, ...] = ()  # of a table: the texts, then the target; by name or by number from 1
     separator: str = ""  # of CSV: between cells; empty: found from the content
+    quoted: bool = True  # of CSV: cells may be quoted; False: quotes belong to the text, and a row is a line
     header: bool | Literal["auto"] = "auto"  # of CSV and TSV: the first row has the names; auto: if `columns` are names
     group: str | int = ""  # of a table: the column, such as a document's id, whose equal values are held out together
     stratify: bool | Literal["auto"] = "auto"  # hold out the same share of each label; auto: to classify texts
@@ -131,6 +132,8 @@ class TextDataConfig(DataConfig):
             raise ValueError(f"`group` is a column of a file with `columns`, in one of these formats: {tables}")
         if self.separator and (self.format != "csv" or len(self.separator) != 1 or self.separator in '"\r\n'):
             raise ValueError("`separator` is the one character between the cells of a file whose format is 'csv'")
+        if not self.quoted and self.format != "csv":
+            raise ValueError("`quoted` is for the format csv; leave it out")
         if self.header != "auto" and self.format not in ("csv", "tsv"):
             raise ValueError("`header` is for the formats csv and tsv; leave it out")
 
@@ -144,7 +147,14 @@ class TextDataConfig(DataConfig):
         """The settings of the readers."""
         header = None if self.header == "auto" else self.header
         return ReadOptions(
-            self.column, self.columns, self.group, self.separator, header, self.one_to_one, self.skip_incomplete
+            column=self.column,
+            columns=self.columns,
+            group=self.group,
+            separator=self.separator,
+            quoted=self.quoted,
+            header=header,
+            one_to_one=self.one_to_one,
+            skip_incomplete=self.skip_incomplete,
         )
 
     def add_prefix(self, source: str) -> str:

@@ -54,5 +54,5 @@ def choose_format(path: Path, data: TextDataConfig, unpaired: bool) -> TextDataC
     columns = data.columns if format in TABLES and data.format in TABLES else ()
     group = data.group if columns else ""
     return data.replace(
-        format=format, columns=columns, group=group, separator="", header="auto", reverse=False, prefix=""
+        format=format, columns=columns, group=group, separator="", quoted=True, header="auto", reverse=False, prefix=""
     )

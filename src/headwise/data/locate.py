@@ -197,6 +197,9 @@ def _take_name(names: list[str], path: str) -> str:
 
 
 def _exists(path: Path) -> bool:
+    """Whether there is data; a run that has the name of its data, as `headwise fit photos` leaves it, is none."""
+    if (path / "config.toml").is_file() and (path / "info.json").is_file():
+        return False
     return path.exists() or (is_pattern(path) and next(iglob(str(path), recursive=True), None) is not None)
 
 

@@ -31,6 +31,7 @@ class ReadOptions:
     columns: Columns = ()  # of a table: the columns of the texts, then that of the target; or of one text alone
     group: str | int = ""  # of a table: the column whose equal values are held out together
     separator: str = ""  # of CSV, between cells; empty: found from the content
+    quoted: bool = True  # of CSV: cells may be quoted; False: quotes are text
     header: bool | None = None  # of CSV and TSV: whether the first row has the names; None: if columns are named
     one_to_one: bool = False  # targets are tags, one for each word of the source
     skip_incomplete: bool = False  # leave out records that lack a text or the target

@@ -30,7 +30,9 @@ def read_rows(path: Path, options: ReadOptions) -> Iterator[tuple[int, list[str]
     separator = options.separator or find_separator(path, options)
     csv.field_size_limit(MAX_CELL)
     lines = chain.from_iterable([line + "\n" for line in block] for block in read_line_blocks(path))
-    reader = csv.reader(lines, delimiter=separator, strict=True)
+    reader = csv.reader(
+        lines, delimiter=separator, quoting=csv.QUOTE_MINIMAL if options.quoted else csv.QUOTE_NONE, strict=True
+    )
     number = 1
     try:
         for cells in reader:
@@ -46,7 +48,10 @@ def _explain(error: str, separator: str) -> str:
     if "field limit" in error or "unexpected end" in error:
         return "a quote opens a cell and is never closed; close it, or double it if it belongs to the text"
     if "expected after" in error:
-        return f"text between a closing quote and the next {separator!r}; double the quotes that belong to a cell"
+        return (
+            f"text between a closing quote and the next {separator!r}; double the quotes that belong to a cell, and "
+            "put no space after one that closes it"
+        )
     if "new-line character" in error:
         return "a carriage return without a line feed; convert the line ends, such as with: tr '\\r' '\\n'"
     return f"not CSV ({error}); correct the line"
