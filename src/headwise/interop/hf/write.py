@@ -144,7 +144,7 @@ def _write_text_model(
     with create_folder(folder) as temporary:
         save_checkpoint(state, temporary)
         write_json(temporary / "config.json", data)
-        generation = build_generation_config(data, source, task, hf_config.context)
+        generation = build_generation_config(data, source, task, hf_config.context, decode or DecodeConfig())
         if decode and task in GENERATIVE_TASKS:
             generation = merge_search(generation, decode, target)
         write_json(temporary / "generation_config.json", generation)
@@ -223,14 +223,12 @@ def _find_vocabularies(
 
 
 def build_generation_config(
-    config: Mapping[str, Any], vocabulary_map: VocabularyMap, task: str, context: int
+    config: Mapping[str, Any], vocabulary_map: VocabularyMap, task: str, context: int, decode: DecodeConfig
 ) -> dict[str, Any]:
     """`generation_config.json`: tokens that are never generated here are forbidden there too."""
     never = [row for row in (vocabulary_map.pad, vocabulary_map.bos) if row not in (None, vocabulary_map.eos)]
     data = {key: config[key] for key in GENERATION_IDS if key in config}
-    if (
-        vocabulary_map.hf_ids == tuple(range(vocabulary_map.vocab)) and never
-    ):  # an imported model generates what it always did
+    if never and not decode.conventions.generates_special:
         data["bad_words_ids"] = [[row] for row in never]
     return data | ({"max_length": min(context, MAX_LENGTH)} if task == "transduce" else {})
 
@@ -238,6 +236,8 @@ def build_generation_config(
 def merge_search(data: dict[str, Any], decode: DecodeConfig, target: VocabularyMap) -> dict[str, Any]:
     """A generation config with the search of a run."""
     search = to_generation_config(decode, lambda number: target.hf_ids[number])
+    if "decoder_start_token_id" not in data:  # of a model without an encoder
+        search.pop("decoder_start_token_id", None)
     if "max_new_tokens" in search:
         data = {key: value for key, value in data.items() if key != "max_length"}
     if search and decode.eos_token_ids:
