@@ -192,7 +192,7 @@ def build_text_model(
         )
     if tokenisers and isinstance(tokenisers.source, HfTokeniser):
         check_template(tokenisers.source, model, task, files.where)
-        if architecture.reads_pair_types(config):
+        if architecture.reads_pair_types(config) and tokenisers.source.appends_eos:
             check_token_types(tokenisers.source, architecture.first_token_type, files.where)
     load_weights(model, with_head, vocabularies, weights, stored_names)
     if architecture.zero_padding and hf_config.pad_token_id is not None:
