@@ -226,7 +226,7 @@ class HfTokeniser(Tokeniser):
         return cls(data["engine"], VocabularyMap(**data["vocabulary_map"]), normalise, *flags)
 
     @cached_property
-    def appends_eos(self) -> bool:  # type: ignore[override]
+    def appends_eos(self) -> bool:
         return self.vocabulary_map.eos in self.find_template()[1]
 
     def find_template(self) -> tuple[list[int], list[int]]:
