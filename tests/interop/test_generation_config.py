@@ -9,9 +9,16 @@ from typing import Any
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BartConfig, BartForConditionalGeneration, GenerationConfig, PreTrainedTokenizerFast
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    GenerationConfig,
+    OPTConfig,
+    OPTForCausalLM,
+    PreTrainedTokenizerFast,
+)
 
-from headwise import UserError, from_hf
+from headwise import UserError, from_hf, to_hf
 
 WORDS = 40
 SPECIAL = {0: "<s>", 1: "<pad>", 2: "</s>", 3: "<unk>"}
@@ -110,3 +117,66 @@ def test_end_tokens_without_the_eos_of_the_model_are_refused(folder: Path) -> No
     change_config(folder, "generation_config.json", eos_token_id=9)
     with pytest.raises(UserError, match=r"generation_config\.json: eos_token_id: 9 is without 2, the EOS of config"):
         from_hf(folder)
+
+
+@pytest.mark.parametrize("file", ["", "{}", "older keys"])
+def test_a_folder_without_settings_generates_as_generate_does(folder: Path, file: str) -> None:
+    """Padding may be generated, and no EOS is forced at the maximum length."""
+    path = folder / "generation_config.json"
+    path.unlink()
+    if file == "{}":
+        path.write_text("{}")
+    if file == "older keys":
+        change_config(folder, "config.json", max_new_tokens=6, renormalize_logits=True)
+    decode = from_hf(folder).experiment.decode
+    assert decode.convention == "generate" and decode.renormalize_logits == (file == "older keys")
+    assert (decode.max_length == 6) == (file == "older keys")
+
+
+def write_opt(folder: Path, **ids: int) -> None:
+    """A decoder whose BOS may be its EOS, as in OPT's folders, with all special tokens first."""
+    torch.manual_seed(1)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "ffn_dim": 24}
+    model = OPTForCausalLM(OPTConfig(vocab_size=12, word_embed_proj_dim=16, init_std=0.5, **sizes, **ids))
+    model.save_pretrained(folder)
+    words = ["<pad>", "<s>", "</s>", "<unk>", *(f"w{number}" for number in range(4, 12))]
+    engine = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, "<unk>"))
+    engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    start = words[ids["bos_token_id"]]
+    engine.post_processor = processors.TemplateProcessing(
+        single=f"{start} $A", special_tokens=[(start, ids["bos_token_id"])]
+    )
+    names = {"bos_token": start, "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    PreTrainedTokenizerFast(tokenizer_object=engine, **names).save_pretrained(folder)
+    return model
+
+
+def continue_their_way(folder: Path) -> list[str]:
+    """What transformers generates after prompts, special tokens included."""
+    model, words = OPTForCausalLM.from_pretrained(folder).eval(), PreTrainedTokenizerFast.from_pretrained(folder)
+    texts = []
+    for prompt in PROMPTS:
+        inputs = words(prompt, return_tensors="pt", return_token_type_ids=False)
+        row = model.generate(**inputs, max_new_tokens=12)[0, inputs.input_ids.shape[1] :]
+        texts.append(words.decode(row, skip_special_tokens=True))
+    return texts
+
+
+PROMPTS = [f"w{first} w{second}" for first in range(4, 12) for second in range(4, 12, 2)]
+
+
+@pytest.mark.parametrize("bos", [1, 2])
+def test_an_exported_folder_generates_what_the_imported_one_does(bos: int, tmp_path: Path) -> None:
+    """Also if its ids are those of Headwise, which else forbids padding and BOS; and a penalty on a start token that is
+    EOS is one on EOS."""
+    write_opt(tmp_path / "in", bos_token_id=bos, eos_token_id=2, pad_token_id=0)
+    GenerationConfig(
+        bos_token_id=bos, eos_token_id=2, pad_token_id=0, repetition_penalty=1.6, max_new_tokens=12, suppress_tokens=[3]
+    ).save_pretrained(tmp_path / "in")
+    expected = continue_their_way(tmp_path / "in")
+    assert len(set(expected)) > 3
+    loaded = from_hf(tmp_path / "in")
+    assert [nbest[0].text.strip() for nbest in loaded.continue_prompts(PROMPTS)] == expected
+    to_hf(loaded, tmp_path / "out")
+    assert "bad_words_ids" not in json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    assert continue_their_way(tmp_path / "out") == expected

@@ -13,7 +13,7 @@ import transformers
 from PIL import Image
 
 from headwise import UserError
-from headwise.interop.hf.image_processor import IGNORED_KEYS, Processor, build_processor_config, read_pixels
+from headwise.interop.hf.image_processor import CLASSES, IGNORED_KEYS, Processor, build_processor_config, read_pixels
 from headwise.vision.pixels import Pixels
 
 ODD = [(37, 23), (22, 51), (16, 16), (9, 64), (11, 7)]  # widths and heights
@@ -69,6 +69,20 @@ def test_pixels_are_those_of_transformers(case: str, key: str, tmp_path: Path) -
         actual = pixels.normalise_images(pixels.read(image)[None])
         assert actual.shape == expected.shape
         assert (actual - expected).abs().max() < 1e-5 * expected.abs().max().clamp(min=1)
+
+
+@pytest.mark.parametrize("name", [name for name in CLASSES if name != "DetrImageProcessor"])
+def test_a_missing_size_is_that_of_the_class_where_the_model_has_it(name: str, tmp_path: Path) -> None:
+    processor = getattr(transformers, f"{name}Pil")()
+    shape = tuple(processor(draw_image(16, 16), return_tensors="pt").pixel_values.shape[-2:])
+    pixels = read_file({"image_processor_type": name}, tmp_path, shape)
+    for size in ODD:
+        expected = processor(draw_image(*size), return_tensors="pt").pixel_values
+        actual = pixels.normalise_images(pixels.read(draw_image(*size))[None])
+        assert actual.shape == expected.shape
+        assert (actual - expected).abs().max() < 1e-5 * expected.abs().max().clamp(min=1)
+    other = read_file({"image_processor_type": name}, tmp_path, (18, 18))  # of a model that it does not suit
+    assert (other.height, other.width) == (18, 18)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -30,8 +30,7 @@ def encode_words(tokeniser: Tokeniser, texts: Sequence[str]) -> list[list[list[i
     if isinstance(tokeniser, Words):
         return [[[number] for number in ids] for ids in tokeniser.encode_batch(texts)]
     words = [split_words(tokeniser, text) for text in texts]
-    encoded = iter(tokeniser.encode_batch([word for text_words in words for word in text_words]))
-    return [[ids or [UNK] for ids in islice(encoded, len(text_words))] for text_words in words]
+    return [[ids or [UNK] for ids in by_word] for by_word in tokeniser.encode_words(words)]
 
 
 def tokenise_tagged(pairs: Iterable[Pair], tokenisers: Tokenisers) -> Iterator[Row]:

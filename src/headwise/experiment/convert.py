@@ -93,6 +93,7 @@ def to_trained_model(imported: ImportedModel, source: Path) -> TrainedModel:
     task: dict[str, Any] = {"kind": imported.task, **imported.task_settings}
     target = imported.tokenisers.target
     marked = target.prepends_bos if isinstance(target, HfTokeniser) else True
+    tokenisers = imported.tokenisers.accept_pairs() if task_config(imported.task).pairs else imported.tokenisers
     decode = validate(
         DecodeConfig, {**imported.decode_settings, "marked": marked}, str(source / "generation_config.json")
     )
@@ -108,7 +109,7 @@ def to_trained_model(imported: ImportedModel, source: Path) -> TrainedModel:
         train=TrainConfig(epochs=1),
         decode=decode,
     )
-    return TrainedModel(imported.model, imported.tokenisers, experiment)
+    return TrainedModel(imported.model, tokenisers, experiment)
 
 
 def to_hf(loaded: TrainedModel, folder: Path | str, layout: Layout = "auto", model_type: str = "") -> str:

@@ -80,7 +80,8 @@ def encode_texts(model: Any, tokenisers: Tokenisers, texts: Sequence[str]) -> li
     """The ids of each text with the special tokens of the model."""
     if isinstance(model, LanguageModel):
         return [[model.start_id, *ids] for ids in tokenisers.target.encode_batch(texts)]
-    end = [] if isinstance(model, TokenClassifier) else [EOS]
+    ends = tokenisers.source.appends_eos or not isinstance(model, TokenClassifier)
+    end = [EOS] if ends else []
     return [[*ids, *end] for ids in tokenisers.source.encode_batch(texts)]
 
 

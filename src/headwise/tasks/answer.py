@@ -125,6 +125,7 @@ class AnswerConfig(TaskConfig):
     """Extractive question answering: find the span of a text that answers a question."""
 
     task_class = Answer
+    pairs = True
     command = "answer"
     fits = "spans"
     baselines = ("best sentence",)

@@ -120,6 +120,7 @@ class TaskConfig(Config):
     reads: ClassVar[Content] = "texts"  # the content of `[data]`
     unpaired: ClassVar[bool] = False  # trained on texts without sources
     one_to_one: ClassVar[bool] = False  # a target has one label for each word of its source
+    pairs: ClassVar[bool] = False  # a source may be two texts with a tab between them
     labelled: ClassVar[bool] = False  # targets are labels, taken from the data and not from a pretrained model
     confusion: ClassVar[bool] = False  # an evaluation has a confusion matrix
     writes: ClassVar[Literal["", "target", "continuation"]] = ""  # what the model generates token by token

@@ -155,6 +155,7 @@ class ClassifyConfig(AuxiliaryFields):
     checkpoint; `f1-of:LABEL` is F1 of one label, such as f1-of:1."""
 
     task_class = Classify
+    pairs = True
     labelled = True
     confusion = True
     command = "classify"

@@ -145,6 +145,7 @@ class RegressConfig(AuxiliaryFields):
     """Regression: a number for each text, by a classifier with one output."""
 
     task_class = Regress
+    pairs = True
     labelled = True
     command = "classify"
     fits = "numbers"

@@ -74,7 +74,10 @@ class Tag(TextTask["TagConfig", Tagger]):
         return Metric("accuracy", lower=False)
 
     def loss(self, model: Tagger, batch: PairBatch, state: LossState) -> Loss:
-        return model(batch.source[:, :-1], labels=drop_ends(batch), label_smoothing=self.label_smoothing)
+        ids, labels = batch.source, batch.target_out.masked_fill(batch.target_out == EOS, PAD)
+        if not self.tokenisers.source.appends_eos:
+            ids, labels = ids[:, :-1], labels[:, :-1]
+        return model(ids, labels=labels, label_smoothing=self.label_smoothing)
 
     def validate(self, model: Tagger, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
         outputs = self.predict_tags(model, [text for text, _ in pairs])
@@ -128,7 +131,8 @@ class Tag(TextTask["TagConfig", Tagger]):
         tags: list[list[str]] = [[] for _ in texts]
         device = get_device(model)
         ids_by_word = encode_words(source, texts)
-        rows = [[number for word in by_word for number in word] for by_word in ids_by_word]
+        end = [EOS] * source.appends_eos
+        rows = [[*(number for word in by_word for number in word), *end] for by_word in ids_by_word]
         with inference_mode(model):
             for numbers, ids in batch_texts(rows, tokens):
                 batch_words = [split_words(source, texts[number]) for number in numbers]
@@ -145,11 +149,6 @@ def select_unknown(tags: Sequence[Sequence[str]], known: Sequence[Sequence[bool]
     return [
         [tag for tag, seen in zip(row, flags, strict=True) if not seen] for row, flags in zip(tags, known, strict=True)
     ]
-
-
-def drop_ends(batch: PairBatch) -> Tensor:
-    """The tags without EOS: (B, T), as many as there are words."""
-    return batch.target_out.masked_fill(batch.target_out == EOS, PAD)[:, :-1]
 
 
 def predict_tag_ids(model: Tagger, ids: Tensor, words: Sequence[Sequence[str]]) -> Tensor:

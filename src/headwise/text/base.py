@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any, ClassVar
 
 from headwise.config.base import Config
@@ -42,6 +43,16 @@ class Tokeniser(ABC):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return [self.encode(text) for text in texts]
+
+    def encode_words(self, texts: Sequence[Sequence[str]]) -> list[list[list[int]]]:
+        """The ids of each word of each text, which has one space between two words; here of each word by itself."""
+        encoded = iter(self.encode_batch([word for words in texts for word in words]))
+        return [list(islice(encoded, len(words))) for words in texts]
+
+    @property
+    def appends_eos(self) -> bool:
+        """Whether token classifiers read EOS after a text, too; every other encoder does."""
+        return False
 
     @property
     def size(self) -> int:

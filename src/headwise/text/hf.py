@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from headwise.config.base import Config
@@ -176,6 +178,20 @@ class HfTokeniser(Tokeniser):
         encoded = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [[self._headwise_ids[number] for number in item.ids] for item in encoded]
 
+    def encode_words(self, texts: Sequence[Sequence[str]]) -> list[list[list[int]]]:
+        """The ids of each word, encoded with the other words of its text: a token may hold the space before it. It
+        belongs to the first word that ends after its start."""
+        joined = [" ".join(words) for words in texts]
+        self._warn_of_special_tokens(joined)
+        by_text: list[list[list[int]]] = [[[] for _ in words] for words in texts]
+        for words, text, item in zip(
+            texts, by_text, self.tokenizer.encode_batch(joined, add_special_tokens=False), strict=True
+        ):
+            ends = list(accumulate(len(word) + 1 for word in words))  # with the space after each
+            for number, (start, _) in zip(item.ids, item.offsets, strict=True):
+                text[min(bisect_right(ends, start + 1), len(words) - 1)].append(self._headwise_ids[number])
+        return by_text
+
     def _warn_of_special_tokens(self, texts: Sequence[str]) -> None:
         for token in self._text_only_tokens:
             if token not in self._warned and any(token in text for text in texts):
@@ -208,6 +224,10 @@ class HfTokeniser(Tokeniser):
     def from_json(cls, data: dict[str, Any], normalise: Normaliser) -> HfTokeniser:
         flags = (data["masked"], data["clean_up"], data["split_special_tokens"])
         return cls(data["engine"], VocabularyMap(**data["vocabulary_map"]), normalise, *flags)
+
+    @cached_property
+    def appends_eos(self) -> bool:
+        return self.vocabulary_map.eos in self.find_template()[1]
 
     def find_template(self) -> tuple[list[int], list[int]]:
         """The Hugging Face ids that the original tokenizer puts before and after a text."""

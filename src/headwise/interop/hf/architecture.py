@@ -278,6 +278,7 @@ class Architecture:
     write_tokeniser_files: Callable[[Tokenisers, Path], bool] = write_no_tokeniser_files  # False: none written
     first_token_type: int = 0  # token type of the CLS token, where the types are not those of a table: 2 in Funnel
     zero_padding: bool = False  # transformers sets the embedding of `pad_token_id` to zero whenever it loads a folder
+    needs_cache: bool = False  # outputs of decoding change without a KV cache: experts with a capacity
     relatives: tuple[type[ModelConfig], ...] = ()  # other model configs that it can express with some settings
 
     @property

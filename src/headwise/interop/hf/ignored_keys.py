@@ -36,10 +36,11 @@ GENERATION = frozenset({  # of older versions; today in generation_config.json
     "assistant_confidence_threshold", "assistant_lookbehind", "bad_words_ids", "begin_suppress_tokens",
     "diversity_penalty", "do_sample", "early_stopping", "encoder_no_repeat_ngram_size", "encoder_repetition_penalty",
     "epsilon_cutoff", "eta_cutoff", "exponential_decay_length_penalty", "force_bos_token_to_be_generated",
-    "forced_bos_token_id", "forced_eos_token_id", "length_penalty", "max_length", "min_length",
-    "no_repeat_ngram_size", "num_assistant_tokens", "num_assistant_tokens_schedule", "num_beam_groups", "num_beams",
-    "num_return_sequences", "remove_invalid_values", "repetition_penalty", "suppress_tokens", "target_lookbehind",
-    "temperature", "top_k", "top_p", "typical_p",
+    "forced_bos_token_id", "forced_eos_token_id", "guidance_scale", "length_penalty", "max_length", "max_new_tokens",
+    "min_length", "min_new_tokens", "min_p", "no_repeat_ngram_size", "num_assistant_tokens",
+    "num_assistant_tokens_schedule", "num_beam_groups", "num_beams", "num_return_sequences", "penalty_alpha",
+    "remove_invalid_values", "renormalize_logits", "repetition_penalty", "sequence_bias", "stop_strings",
+    "suppress_tokens", "target_lookbehind", "temperature", "top_h", "top_k", "top_p", "typical_p",
 })  # fmt: skip
 IGNORED_KEYS = METADATA | READ_ELSEWHERE | RUNTIME | TRAINING | GENERATION
 

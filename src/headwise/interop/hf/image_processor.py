@@ -1,8 +1,8 @@
 """`preprocessor_config.json`: how an image processor of `transformers` resizes, crops and normalises images.
 
-DISCREPANCY: without `size`, images are resized to the model's own size; the classes of `transformers` have a default,
-224 pixels in most, which suits no other model. A detector (DETR) reads images of one size here, centre-cropped and
-resized as everywhere in Headwise, because `transformers` would resize each to a size of its own.
+DISCREPANCY: without `size`, the classes of `transformers` have a default, 224 pixels in most; where it does not give
+images of the model's size, they are resized to that here. A detector (DETR) reads images of one size here,
+centre-cropped and resized as everywhere in Headwise, because `transformers` would resize each to a size of its own.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ class ProcessorClass(NamedTuple):
     std: tuple[float, ...] = HALF
     square: bool = True  # a single number is both sides, not the shorter side
     crop: bool = False
+    size: int = 224
 
 
 CLASSES = {
     "ViTImageProcessor": ProcessorClass(BILINEAR),
-    "DeiTImageProcessor": ProcessorClass(crop=True),
+    "DeiTImageProcessor": ProcessorClass(crop=True, size=256),
     "BeitImageProcessor": ProcessorClass(),
     "BitImageProcessor": ProcessorClass(BICUBIC, *CLIP, square=False, crop=True),
-    "ConvNextImageProcessor": ProcessorClass(square=False),
+    "ConvNextImageProcessor": ProcessorClass(square=False, size=384),
     "LevitImageProcessor": ProcessorClass(BICUBIC, *IMAGENET, square=False, crop=True),
     "DetrImageProcessor": ProcessorClass(BILINEAR, *IMAGENET, square=False),
 }
@@ -161,7 +162,10 @@ class Processor(Config):
         if not self.do_resize:
             return ImageFit(None, self.resample, crop)
         if self.size is None:
-            return ImageFit(image, self.resample, crop and image)
+            defaults = CLASSES[self.kind]
+            usual = Size(**expand_size(defaults.size, defaults.square))
+            fit = self.replace(size=usual).build_fit(image, where)
+            return fit if fit.shape == image else ImageFit(image, self.resample, crop and image)
         edge = self.size.shortest_edge
         if self.size.height and self.size.width:
             if self.kind == "ConvNextImageProcessor":

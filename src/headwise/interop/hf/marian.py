@@ -5,6 +5,7 @@ Folders have SentencePiece models and `vocab.json` instead of `tokenizer.json`, 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,8 @@ from headwise.text import SPECIALS
 from headwise.text.hf import VocabularyMap
 from headwise.text.marian import MarianTokeniser
 from headwise.text.tokenisers import Tokenisers
+
+log = logging.getLogger(__name__)
 
 Ids = dict[str, int]
 POSITIONS = 1024  # default rows of the sinusoidal table in `transformers`
@@ -208,8 +211,14 @@ def check_sinusoids(weights: LazyStateDict) -> None:
         rates = 10_000 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
         angles = torch.arange(count, dtype=torch.float64)[:, None] * rates  # (T, C/2)
         expected = torch.cat((angles.sin(), angles.cos()), 1)[:, :width]
-        if (stored.double() - expected).abs().max() > max(1e-4, torch.finfo(stored.dtype).eps):
+        difference = float((stored.double() - expected).abs().max())
+        if not difference <= max(1e-4, torch.finfo(stored.dtype).eps):
             raise UserError(f"{weights.where}: {name} is no table of sinusoids; other positions are not supported")
+        if difference > 1e-4:
+            log.warning(
+                "%s: holds sinusoids rounded to %s, which transformers uses; here they are computed: differences up to "
+                "%.0e", name, str(stored.dtype).removeprefix("torch."), difference,
+            )  # fmt: skip
 
 
 SINUSOIDS = {r"model\.(encoder|decoder)\.embed_positions\.weight": "sinusoids, which are computed"}

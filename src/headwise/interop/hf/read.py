@@ -79,7 +79,13 @@ def read_folder(folder: Path | str) -> ImportedModel:
     imported = build_text_model(architecture, data, weights, architecture.read_tokeniser_files(folder, data), where)
     if imported.task not in GENERATIVE_TASKS:
         return imported
-    return replace(imported, decode_settings=read_generation_config(folder, data, imported.vocabularies.target))
+    target = imported.vocabularies.target
+    settings = read_generation_config(folder, data, target, architecture.needs_cache)
+    settings.pop("decoder_start_token_id", None)  # the model's own, if not a copy of another
+    start_id = imported.model.start_id
+    if (owner := target.owners.get(target.hf_ids[start_id], start_id)) != start_id:
+        settings["decoder_start_token_id"] = owner  # so that a penalty on the BOS of OPT is one on its EOS, the same
+    return replace(imported, decode_settings=settings)
 
 
 def merge_start_tokens(folder: Path, data: Mapping[str, Any], architecture: Architecture) -> Mapping[str, Any]:
@@ -97,9 +103,11 @@ def merge_start_tokens(folder: Path, data: Mapping[str, Any], architecture: Arch
     return merged
 
 
-def read_generation_config(folder: Path, data: Mapping[str, Any], vocabulary_map: VocabularyMap) -> dict[str, Any]:
+def read_generation_config(
+    folder: Path, data: Mapping[str, Any], vocabulary_map: VocabularyMap, needs_cache: bool = False
+) -> dict[str, Any]:
     """The settings of `[decode]` that a folder asks for, in generation_config.json or, as in older versions, in
-    config.json (`data`); empty where it says nothing."""
+    config.json (`data`); those of `generate` without settings where it says nothing."""
     file = folder / GENERATION_CONFIG
     if file.is_file():
         values = read_json(file)
@@ -107,14 +115,17 @@ def read_generation_config(folder: Path, data: Mapping[str, Any], vocabulary_map
         file, values = folder / "config.json", {key: data[key] for key in GENERATION if data.get(key) is not None}
         if isinstance(data.get("eos_token_id"), list):
             values["eos_token_id"] = data["eos_token_id"]
-    if not set(values) - {"transformers_version", "_from_model_config"}:
-        return {}
 
     def to_our_id(token: Any) -> int:
         if not isinstance(token, int) or not 0 <= token < len(vocabulary_map.headwise_ids):
             raise UserError(f"{file}: {token!r} is no token id below {len(vocabulary_map.headwise_ids):,}; correct it")
         return vocabulary_map.headwise_ids[token]
 
+    if needs_cache and values.get("use_cache", data.get("use_cache")) is False:
+        raise UserError(
+            f"{file}: use_cache: false decodes every token again at each step, and experts with a capacity then drop "
+            "other tokens; set it to true"
+        )
     check_end_tokens(values.get("eos_token_id"), vocabulary_map, file)
     return from_generation_config(values, to_our_id)
 
@@ -181,7 +192,7 @@ def build_text_model(
         )
     if tokenisers and isinstance(tokenisers.source, HfTokeniser):
         check_template(tokenisers.source, model, task, files.where)
-        if architecture.reads_pair_types(config):
+        if architecture.reads_pair_types(config) and tokenisers.source.appends_eos:
             check_token_types(tokenisers.source, architecture.first_token_type, files.where)
     load_weights(model, with_head, vocabularies, weights, stored_names)
     if architecture.zero_padding and hf_config.pad_token_id is not None:

@@ -181,4 +181,5 @@ SWITCH = Architecture(
     name_map={**T5.name_map, **rename_networks("encoder", 1), **rename_networks("decoder", 2)},
     ignored=T5.ignored,
     special_names=T5.special_names,
+    needs_cache=True,
 )

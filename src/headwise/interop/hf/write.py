@@ -44,6 +44,7 @@ from headwise.models.generative import GenerativeModel
 from headwise.models.language_model import LanguageModel
 from headwise.models.layers import LayerFields, StackConfig
 from headwise.models.masked_lm import MaskedLanguageModel
+from headwise.models.text_classifier import TokenClassifier
 from headwise.models.transformer import TransformerConfig
 from headwise.tasks.mask_filling import MASK
 from headwise.tasks.replaced_tokens import ReplacedTokenDetector
@@ -144,7 +145,7 @@ def _write_text_model(
     with create_folder(folder) as temporary:
         save_checkpoint(state, temporary)
         write_json(temporary / "config.json", data)
-        generation = build_generation_config(data, source, task, hf_config.context)
+        generation = build_generation_config(data, source, task, hf_config.context, decode or DecodeConfig())
         if decode and task in GENERATIVE_TASKS:
             generation = merge_search(generation, decode, target)
         write_json(temporary / "generation_config.json", generation)
@@ -223,14 +224,12 @@ def _find_vocabularies(
 
 
 def build_generation_config(
-    config: Mapping[str, Any], vocabulary_map: VocabularyMap, task: str, context: int
+    config: Mapping[str, Any], vocabulary_map: VocabularyMap, task: str, context: int, decode: DecodeConfig
 ) -> dict[str, Any]:
     """`generation_config.json`: tokens that are never generated here are forbidden there too."""
     never = [row for row in (vocabulary_map.pad, vocabulary_map.bos) if row not in (None, vocabulary_map.eos)]
     data = {key: config[key] for key in GENERATION_IDS if key in config}
-    if (
-        vocabulary_map.hf_ids == tuple(range(vocabulary_map.vocab)) and never
-    ):  # an imported model generates what it always did
+    if never and not decode.conventions.generates_special:
         data["bad_words_ids"] = [[row] for row in never]
     return data | ({"max_length": min(context, MAX_LENGTH)} if task == "transduce" else {})
 
@@ -238,6 +237,8 @@ def build_generation_config(
 def merge_search(data: dict[str, Any], decode: DecodeConfig, target: VocabularyMap) -> dict[str, Any]:
     """A generation config with the search of a run."""
     search = to_generation_config(decode, lambda number: target.hf_ids[number])
+    if "decoder_start_token_id" not in data:  # of a model without an encoder
+        search.pop("decoder_start_token_id", None)
     if "max_new_tokens" in search:
         data = {key: value for key, value in data.items() if key != "max_length"}
     if search and decode.eos_token_ids:
@@ -359,7 +360,8 @@ def _write_tokenisers(
         has_encoder = not isinstance(model, LanguageModel)
         opens = not has_encoder or model.encoder.prefix_id is not None
         first_type = architecture.first_token_type
-        tokenizer_json = add_post_processor(plain_json, opens, has_encoder, *masks, first_type=first_type)
+        closes = has_encoder and not isinstance(model, TokenClassifier)
+        tokenizer_json = add_post_processor(plain_json, opens, closes, *masks, first_type=first_type)
         tokens = dict(zip(SPECIAL_NAMES, [*SPECIALS, *masks], strict=False))
     else:
         tokenisers.save(folder / NATIVE)
