@@ -11,7 +11,10 @@ from headwise.experiment.run import train_experiment
 from headwise.models.hmm import HmmConfig
 from headwise.models.transformer import TransformerConfig
 from headwise.tasks.tag import Tag, TagConfig, batch_texts
+from headwise.text import EOS, PAD
 from headwise.text.config import WordsConfig
+from headwise.train.config import TrainConfig
+from headwise.train.state import LossState
 
 TINY = {"kind": "transformer-tiny", "wiring": "pre"}
 MODELS = [TINY, {"kind": "lstm-tiny", "bidirectional": True}]
@@ -61,6 +64,24 @@ def test_an_untrained_model_gives_real_tags_and_ignores_batch_mates(prepared):
     together = task.predict_tags(model, texts)
     assert together == [task.predict_tags(model, [text])[0] for text in texts]
     assert {tag for tags in together for tag in tags} <= {"DET", "NOUN", "PRON", "VERB"}
+
+
+def test_training_reads_what_prediction_reads(prepared):
+    """Texts of all lengths end with EOS in both; training and validation texts are the same file here."""
+    task = Tag(TagConfig(), prepared.tokenisers)
+    model = task.build(TransformerConfig(width=16, heads=2, encoder={"depth": 1}))
+    read: list[set[tuple[int, ...]]] = [set(), set()]
+
+    def read_rows(rows):
+        return lambda module, args: rows.update(tuple(row[row != PAD].tolist()) for row in args[0])
+
+    data = task.build_batches(prepared.train, 1, TrainConfig(steps=1, batch_size=8))
+    with model.register_forward_pre_hook(read_rows(read[0])):
+        for numbers in data.plan(0):
+            task.loss(model, data.batch(numbers), LossState())
+    with model.register_forward_pre_hook(read_rows(read[1])):
+        task.predict_tags(model, [text for text, _ in prepared.valid_pairs])
+    assert read[0] == read[1] and len({len(row) for row in read[0]}) > 1 and all(row[-1] == EOS for row in read[0])
 
 
 def test_batches_hold_every_text_once_within_their_bound():

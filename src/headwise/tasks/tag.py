@@ -76,7 +76,7 @@ class Tag(TextTask["TagConfig", Tagger]):
     def loss(self, model: Tagger, batch: PairBatch, state: LossState) -> Loss:
         ids, labels = batch.source, batch.target_out.masked_fill(batch.target_out == EOS, PAD)
         if not self.tokenisers.source.appends_eos:
-            ids, labels = ids[:, :-1], labels[:, :-1]
+            ids, labels = ids.masked_fill(ids == EOS, PAD)[:, :-1], labels[:, :-1]
         return model(ids, labels=labels, label_smoothing=self.label_smoothing)
 
     def validate(self, model: Tagger, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
@@ -131,7 +131,7 @@ class Tag(TextTask["TagConfig", Tagger]):
         tags: list[list[str]] = [[] for _ in texts]
         device = get_device(model)
         ids_by_word = encode_words(source, texts)
-        end = [EOS] * source.appends_eos
+        end = [EOS] * (source.appends_eos and not isinstance(model, SequenceTagger))
         rows = [[*(number for word in by_word for number in word), *end] for by_word in ids_by_word]
         with inference_mode(model):
             for numbers, ids in batch_texts(rows, tokens):

@@ -51,8 +51,8 @@ class Tokeniser(ABC):
 
     @property
     def appends_eos(self) -> bool:
-        """Whether token classifiers read EOS after a text, too; every other encoder does."""
-        return False
+        """Whether token classifiers read EOS after a text, as every other encoder does."""
+        return True
 
     @property
     def size(self) -> int:

@@ -44,7 +44,6 @@ from headwise.models.generative import GenerativeModel
 from headwise.models.language_model import LanguageModel
 from headwise.models.layers import LayerFields, StackConfig
 from headwise.models.masked_lm import MaskedLanguageModel
-from headwise.models.text_classifier import TokenClassifier
 from headwise.models.transformer import TransformerConfig
 from headwise.tasks.mask_filling import MASK
 from headwise.tasks.replaced_tokens import ReplacedTokenDetector
@@ -360,8 +359,7 @@ def _write_tokenisers(
         has_encoder = not isinstance(model, LanguageModel)
         opens = not has_encoder or model.encoder.prefix_id is not None
         first_type = architecture.first_token_type
-        closes = has_encoder and not isinstance(model, TokenClassifier)
-        tokenizer_json = add_post_processor(plain_json, opens, closes, *masks, first_type=first_type)
+        tokenizer_json = add_post_processor(plain_json, opens, has_encoder, *masks, first_type=first_type)
         tokens = dict(zip(SPECIAL_NAMES, [*SPECIALS, *masks], strict=False))
     else:
         tokenisers.save(folder / NATIVE)
