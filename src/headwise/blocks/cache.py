@@ -231,7 +231,7 @@ class DecodingCache(Cache):
         self.origins = torch.cat((self.origins, other.origins.to(self.origins) + first))
         self.set_padding(padding)
 
-    def copy_row(self, row: int, read: int, length: int, with_sources: bool = True) -> DecodingCache:
+    def copy_row(self, row: int, read: int, length: int) -> DecodingCache:
         """A cache of its own for a row that has `read` tokens, as it was after `length`."""
         copy = DecodingCache(1, 1, self.capacity, self.limit)
         one = torch.tensor([row])
@@ -243,9 +243,8 @@ class DecodingCache(Cache):
             copy.growing[path].join(first, length, self.capacity)
         copy.states = {path: state[row : row + 1].clone() for path, state in self.states.items()}
         copy.fresh = {path: fresh[row : row + 1].clone() for path, fresh in self.fresh.items()}
-        if with_sources:
-            copy.per_source = {path: select_rows(value, one) for path, value in self.per_source.items()}
-            copy.source_dims = dict(self.source_dims)
+        copy.per_source = {path: select_rows(value, one) for path, value in self.per_source.items()}
+        copy.source_dims = dict(self.source_dims)
         return copy
 
     def _join_source(self, path: LayerPath, other: DecodingCache) -> None:
@@ -258,10 +257,17 @@ class DecodingCache(Cache):
             self.source_rows[path] = rows
             self.per_source[path] = rows.read()
 
-    def forget_sources(self) -> None:
-        """Compute again what is stored once per source."""
-        self.per_source.clear()
-        self.source_rows.clear()
+    def narrow_sources(self, before: int, after: int) -> None:
+        """Drop what is stored of the last tokens of sources: of `before` columns no row needs more than `after`. What
+        has no dimension of tokens is computed again."""
+        for path, value in list(self.per_source.items()):
+            dim = self.source_dims.get(path)
+            if dim is None:
+                del self.per_source[path]
+            elif value[0].shape[dim] == before:
+                self.per_source[path] = tuple(tensor.narrow(dim, 0, after) for tensor in value)
+                if path in self.source_rows:
+                    self.source_rows[path].narrow(after)
 
     def _make_buffer(self, dim: int, *tensors: Tensor) -> GrowingBuffer:
         entry = GrowingBuffer(dim)

@@ -168,11 +168,10 @@ class GrowingBuffer(RowBuffer):
 class PaddedRows(RowBuffer):
     """Tensors with a row for each source, whose tokens are its first columns; shorter rows are padded at the end."""
 
-    __slots__ = ("widths",)
+    __slots__ = ()
 
     def __init__(self, dim: int, *tensors: Tensor):
         super().__init__(dim)
-        self.widths: list[int] = []
         self.join(tensors)
 
     def join(self, new: Sequence[Tensor]) -> None:
@@ -189,17 +188,12 @@ class PaddedRows(RowBuffer):
             target = buffer.narrow(0, self.rows, added)
             target.narrow(self.dim, 0, width).copy_(tensor)
             target.narrow(self.dim, width, longest - width).zero_()
-        self.widths.extend([width] * added)
         self.end = longest
         self.set_rows(rows)
 
-    def move(self, moves: RowMoves) -> None:
-        super().move(moves)
-        widths = self.widths + [0] * (moves.count - len(self.widths))
-        for to, of in zip(moves.to.tolist(), moves.of.tolist(), strict=True):
-            widths[to] = self.widths[of]
-        self.widths = widths[: moves.count]
-        self.end = max(self.widths, default=0)
+    def narrow(self, width: int) -> None:
+        """Drop the last columns: no row is longer than `width`."""
+        self.end = width
 
 
 class StreamRows:
@@ -207,6 +201,7 @@ class StreamRows:
 
     def __init__(self, stream: Stream):
         self.grid = stream.grid
+        self.widths = [stream.x.shape[1]] * len(stream.x)  # of each row
         self.pos: Tensor | None = stream.pos if stream.pos.dim() == 1 else None  # those of all rows, the longest
         self.fields = {name: PaddedRows(1, value) for name, value in _list_fields(stream).items()}
 
@@ -220,15 +215,17 @@ class StreamRows:
             self.pos = longer if shared else None
         for name, value in _list_fields(stream).items():
             self.fields[name].join((value,))
+        self.widths += [stream.x.shape[1]] * len(stream.x)
 
     def move(self, moves: RowMoves) -> None:
+        """Move rows; columns that none needs any more are dropped."""
+        widths = self.widths + [0] * (moves.count - len(self.widths))
+        for to, of in zip(moves.to.tolist(), moves.of.tolist(), strict=True):
+            widths[to] = self.widths[of]
+        self.widths = widths[: moves.count]
         for rows in self.fields.values():
             rows.move(moves)
-
-    def fill(self) -> None:
-        """Let all rows have the width of the longest."""
-        for rows in self.fields.values():
-            rows.widths = [rows.width] * rows.rows
+            rows.narrow(max(self.widths, default=0))
 
     @property
     def stream(self) -> Stream:

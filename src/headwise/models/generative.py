@@ -48,11 +48,11 @@ class DecodingState:
         cannot go back (`can_shorten`)."""
         read = int(self.lengths[row])
         length = read if length is None else length
-        memory = {name: trim_padding(select_rows(stream, torch.tensor([row]))) for name, stream in self.memory.items()}
-        sizes = {name: (stream.x.shape[1], memory[name].x.shape[1]) for name, stream in self.memory.items()}
-        trimmed = any(before != after for before, after in sizes.values())
-        cache = self.cache.copy_row(row, read, length, with_sources=not trimmed)
-        return DecodingState(self.decoder, memory, cache, length=length)
+        cache = self.cache.copy_row(row, read, length)
+        memory = {name: select_rows(stream, torch.tensor([row])) for name, stream in self.memory.items()}
+        state = DecodingState(self.decoder, memory, cache, length=length)
+        state._trim_memory()
+        return state
 
     @property
     def can_shorten(self) -> bool:
@@ -80,7 +80,7 @@ class DecodingState:
             for name, memory in self.memory.items():
                 if name in self.sources:
                     self.sources[name].move(moved.moves)
-                    self.memory[name] = self.sources[name].stream
+                    self._set_memory(name, self.sources[name].stream)
                 else:
                     self.memory[name] = select_rows(memory, moved.sources)
         if leave:
@@ -95,24 +95,28 @@ class DecodingState:
         device = other.lengths.device
         lengths = torch.cat((self.lengths.to(device), other.lengths))  # (R,)
         self.length = max(self.length, other.length)
+        other._trim_memory()
+        for name, memory in self.memory.items():
+            if name not in self.sources:
+                self._set_memory(name, trim_padding(memory))
+                self.sources[name] = StreamRows(self.memory[name])
         padding = (self.length - lengths).unsqueeze(1)
         self.cache.join(other.cache, padding if bool(padding.any()) else None)
-        for name, memory in self.memory.items():
-            self._join_memory(name, memory, other.memory[name])
+        for name, rows in self.sources.items():
+            rows.join(other.memory[name])
+            self.memory[name] = rows.stream
         return self
 
-    def _join_memory(self, name: str, memory: Stream, other: Stream) -> None:
-        trimmed = trim_padding(other)
-        shorter = trimmed is not other
-        if name not in self.sources:
-            first = trim_padding(memory)
-            shorter = shorter or first is not memory
-            self.sources[name] = StreamRows(first)
-        self.sources[name].join(trimmed)
-        if shorter:  # keys and values in the cache are computed again, for all columns
-            self.cache.forget_sources()
-            self.sources[name].fill()
-        self.memory[name] = self.sources[name].stream
+    def _trim_memory(self) -> None:
+        """Drop the columns at the end of the memory that are padding in every row."""
+        for name, memory in self.memory.items():
+            self._set_memory(name, trim_padding(memory))
+
+    def _set_memory(self, name: str, memory: Stream) -> None:
+        before, after = self.memory[name].x.shape[1], memory.x.shape[1]
+        if after < before:
+            self.cache.narrow_sources(before, after)
+        self.memory[name] = memory
 
     def _check_join(self, other: DecodingState) -> None:
         if other.decoder is not self.decoder:
