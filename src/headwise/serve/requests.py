@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.generator import Source
 from headwise.decode.hypothesis import Hypothesis
+from headwise.errors import UserError
 
 Reason: TypeAlias = Literal["stop", "length"]  # an EOS token or a stop string; the maximum length
 PROMPT = -1  # the `output` of the events of a prompt's own tokens
@@ -65,3 +66,9 @@ class PredictedEvent:
 
     key: Hashable
     prediction: object
+
+
+def describe_failure(error: Exception) -> str:
+    """One line for whoever asked."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return lines[0] if isinstance(error, UserError) else f"decoding failed: {lines[0]}"
