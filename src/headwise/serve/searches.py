@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from math import isnan
 from typing import Protocol
 
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor
 from headwise.decode.beam import BeamSearch
 from headwise.decode.config import DecodeConfig
 from headwise.decode.generator import Generator, NextTokenScorer, Request, topk
-from headwise.decode.hypothesis import Hypothesis
+from headwise.decode.hypothesis import NOT_FINITE, Hypothesis, are_finite
 from headwise.decode.sample import draw, draw_uniforms, get_truncation
 from headwise.decode.token_loop import score_path
 from headwise.serve.requests import Event, FailedEvent, FinishedEvent, GenerationRequest, Reason, TokenEvent
@@ -33,10 +32,6 @@ PER_SAMPLE = {
     "nbest": 1, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0, "length_penalty": 0.6,
     "early_stopping": "never",
 }  # fmt: skip
-DAMAGED = (
-    "No output of the model has a finite probability: its weights are damaged or its training diverged; use an earlier "
-    "checkpoint."
-)
 
 
 @dataclass(eq=False)
@@ -66,14 +61,19 @@ class Job:
         """The most tokens of a row."""
         return len(self.prompt) + self.limit + 1
 
+    @property
+    def max_steps(self) -> int:
+        """The most steps of a row, that of a forced EOS included."""
+        return self.limit + self.config.conventions.forces_eos
+
     def get_search_key(self) -> DecodeConfig:
         """Jobs with equal keys share a search."""
         return self.config.replace(**PER_ROW, **({} if self.config.beams > 1 else PER_SAMPLE))
 
     def finish(self, hypotheses: Sequence[Hypothesis], outputs: tuple[int, ...] = ()) -> Event:
         """The last event."""
-        if not hypotheses or isnan(hypotheses[0].score):
-            return FailedEvent(self.key, DAMAGED)
+        if not are_finite(hypotheses):
+            return FailedEvent(self.key, NOT_FINITE)
         reasons = tuple(self.find_reason(hypothesis) for hypothesis in hypotheses)
         written = sum(len(hypothesis.ids) for hypothesis in hypotheses)
         return FinishedEvent(self.key, list(hypotheses), reasons, self.prompt_tokens, written, outputs)
@@ -187,7 +187,7 @@ class TokenSearch:
             row.ids.append(token)
             top = tops[place][: row.job.request.top_logprobs] if tops else ()
             events.append(TokenEvent(row.job.key, row.output, token, gain, top))
-            if self.scorer.cuts_at_limit and len(row.ids) >= row.job.limit:
+            if len(row.log_probs) >= row.job.max_steps:
                 self._finish(row, events)
                 left.append(place)
         return self._drop(left) if left else None
@@ -316,8 +316,7 @@ class BeamRows:
 
     def _find_active(self, numbers: Sequence[int]) -> Tensor:
         """The indices of sources that may go on: all, unless their outputs have no finite probability."""
-        last = {number: job.limit + job.config.conventions.forces_eos for number, job in self.jobs.items()}
-        active = [index for index, number in enumerate(numbers) if self.done[number] < last[number]]
+        active = [index for index, number in enumerate(numbers) if self.done[number] < self.jobs[number].max_steps]
         return torch.tensor(active, dtype=torch.long, device=self.tokens.device)
 
     def _continue(self, rows: Tensor, extended: bool = False) -> None:
