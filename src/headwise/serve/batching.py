@@ -35,7 +35,7 @@ from headwise.text.base import Tokeniser
 
 @dataclass
 class Reading:
-    """A job whose prompt is being read in chunks."""
+    """Chunked prefill: a job whose prompt is being read in chunks."""
 
     job: Job
     state: Any
