@@ -142,7 +142,7 @@ class TokenSearch:
         self.tokens = torch.empty(0, dtype=torch.long)
         self.forced = 0
         self.ends: set[int] = set()
-        self.pick: Callable[[Tensor], Tensor] = pick_most_probable
+        self.pick: Pick = pick_most_probable
         self.top = 0  # the most of `top_logprobs`
 
     def join(self, job: Job, places: Sequence[int]) -> None:
@@ -172,13 +172,11 @@ class TokenSearch:
     def extend(self, logits: Tensor, events: list[Event]) -> Survivors | None:
         assert self.scorer is not None
         log_probs = self.scorer.score(logits)
-        picked = self.pick(log_probs)  # (R, 1)
-        gains = log_probs.gather(1, picked)[:, 0].tolist()
-        self.tokens = picked[:, 0]
+        gains, self.tokens = self.pick(log_probs)
         self.scorer.extend(self.tokens)
         tops = list_top(log_probs, self.top) if self.top else None
         left = []
-        for place, (row, token, gain) in enumerate(zip(self.rows, self.tokens.tolist(), gains, strict=True)):
+        for place, (row, token, gain) in enumerate(zip(self.rows, self.tokens.tolist(), gains.tolist(), strict=True)):
             row.log_probs.append(gain)
             if token in self.ends:
                 self._finish(row, events)
@@ -224,14 +222,17 @@ class TokenSearch:
         return nullcontext()
 
 
-def pick_most_probable(log_probs: Tensor) -> Tensor:
-    """Greedy decoding: (R, V) -> (R, 1)."""
-    return topk(log_probs, 1)[1]
+Pick = Callable[[Tensor], tuple[Tensor, Tensor]]  # log P (R, V) -> log P and id of the next token of each row
 
 
-def make_picker(rows: Sequence[TokenRow]) -> Callable[[Tensor], Tensor]:
-    """The tokens of rows of which some are greedy and others sampled, each by its own random numbers: log P (R, V) ->
-    (R, 1)."""
+def pick_most_probable(log_probs: Tensor) -> tuple[Tensor, Tensor]:
+    """Greedy decoding."""
+    gains, tokens = topk(log_probs, 1)
+    return gains[:, 0], tokens[:, 0]
+
+
+def make_picker(rows: Sequence[TokenRow]) -> Pick:
+    """The picker for rows of which some are greedy and others sampled, each by its own random numbers."""
     groups = defaultdict(list)
     for index, row in enumerate(rows):
         groups[row.truncation].append(index)
@@ -239,17 +240,15 @@ def make_picker(rows: Sequence[TokenRow]) -> Callable[[Tensor], Tensor]:
     if not samplers:
         return pick_most_probable
 
-    def pick(log_probs: Tensor) -> Tensor:
-        tokens = None if len(groups) == 1 else pick_most_probable(log_probs)
+    def pick(log_probs: Tensor) -> tuple[Tensor, Tensor]:
+        tokens = topk(log_probs, 1)[1][:, 0]
         for truncation, indices in samplers:
             numbers = [rows[index].uniforms[len(rows[index].log_probs)] for index in indices]
             uniforms = torch.tensor(numbers, dtype=torch.float64, device=log_probs.device)
-            if tokens is None:
-                return draw(log_probs, uniforms, *truncation)
             where = torch.tensor(indices, device=log_probs.device)
-            tokens[where] = draw(log_probs[where], uniforms, *truncation)
-        assert tokens is not None
-        return tokens
+            chosen = log_probs if len(indices) == len(rows) else log_probs[where]
+            tokens[where] = draw(chosen, uniforms, *truncation)[:, 0]
+        return log_probs.gather(1, tokens[:, None])[:, 0], tokens
 
     return pick
 
