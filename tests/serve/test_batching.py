@@ -271,16 +271,32 @@ def test_long_prompts_are_read_in_chunks_while_others_write():
 def test_equal_prompts_and_common_prefixes_are_read_once():
     model, counts = build_model("grouped queries, rotary"), []
     batcher = ContinuousBatcher(model, prefix_tokens=100)
-    text, config = list(range(4, 24)) * 2, DecodeConfig(max_length=3)
+    text, config = list(range(4, 24)) * 2, DecodeConfig(max_length=3, min_length=3)
     with count_read_tokens(model, counts):
         for source in (text, text, [*text[:30], 5, 5, 5]):
             run_all(batcher, [GenerationRequest(source, config)])
     # 40 tokens after BOS, of which the last is the input of the first step; 33, of which 31 are known
     assert counts == [40, 2]
     assert batcher.prefixes.hits == 2 and batcher.prefixes.reused_tokens == 71
-    assert batcher.prefixes.tokens == 40 + 33
+    assert batcher.prefixes.tokens == 44 + 37  # each with its last token and the output
     run_all(batcher, [GenerationRequest([9, *text], config)])  # the least recently used one goes
-    assert batcher.prefixes.tokens == 33 + 41 and len(batcher.prefixes.states) == 2
+    assert batcher.prefixes.tokens == 37 + 45 and len(batcher.prefixes.states) == 2
+
+
+@pytest.mark.parametrize("convention", ["headwise", "generate"])
+def test_of_a_chat_only_the_new_message_is_read(convention):
+    model, counts, text = build_model("gpt"), [], list(range(4, 24))
+    batcher, config = ContinuousBatcher(model), DecodeConfig(max_length=6, min_length=6, convention=convention)
+    with count_read_tokens(model, counts):
+        for _ in range(4):
+            counts.clear()
+            request = GenerationRequest(text, config)
+            events = run_all(batcher, [request])[0]
+            check_events(events, request, decode(model, [text], config)[0])
+            known = counts[0] if counts else 0
+            text = [*text, *events[-1].hypotheses[0].ids, 5, 6]
+    # the last output of convention "generate" was not an input; the last token is the input of the first step
+    assert known == (1 if convention == "headwise" else 2)
 
 
 def test_equal_sources_are_encoded_once():

@@ -287,6 +287,16 @@ class ContinuousBatcher:
             if self.prefixes.wants(key, tokens):
                 self.prefixes.add(key, state.copy_row(row), tokens)
 
+    def _keep_output(self, job: Job, ids: list[int], state: Any, place: int) -> None:
+        """Keep the state after a prompt and its output, with which the next prompt of a chat begins."""
+        if not isinstance(self.model, LanguageModel) or not self.model.joins or job.alone or not state.can_shorten:
+            return
+        first = int(job.search.build_first_tokens(job.model)[0])
+        read = (*job.prompt, first, *ids)[: int(state.lengths[place])]
+        if self.prefixes.wants(read, len(read)):
+            self.prefixes.forget(job.prompt)  # which the longer one begins with
+            self.prefixes.add(read, state.copy_row(place), len(read))
+
     def _join(self, jobs: Sequence[Job], state: Any) -> None:
         """Let jobs join a lane: `state` has one row for each."""
         rows = torch.tensor([row for row, job in enumerate(jobs) for _ in range(job.rows)], device=self.device)
@@ -295,7 +305,7 @@ class ContinuousBatcher:
         shared = self.model.joins and not jobs[0].alone
         lane = next((lane for lane in self.lanes if lane.shared), None) if shared else None
         if lane is None:
-            lane = Lane(jobs[0].model, self.device, shared)
+            lane = Lane(jobs[0].model, self.device, shared, self._keep_output)
             self.lanes.append(lane)
         lane.join(jobs, state)
 

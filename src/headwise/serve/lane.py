@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -14,13 +14,16 @@ from headwise.decode.generator import Generator
 from headwise.serve.requests import Event
 from headwise.serve.searches import BeamRows, Job, Search, Survivors, TokenSearch
 
+KeepEnded = Callable[[Job, list[int], Any, int], None]  # a job that has ended, its output, the state and its place
+
 
 class Lane:
     """Rows that take a step of the model together. A row has a place in the decoding state; where a row has left, the
     last one takes its place, so that no other is copied."""
 
-    def __init__(self, model: Generator, device: torch.device, shared: bool):
+    def __init__(self, model: Generator, device: torch.device, shared: bool, keep: KeepEnded):
         self.model, self.device = model, device
+        self.keep = keep
         self.shared = shared  # whether other jobs may join
         self.state: Any = None
         self.rows = 0
@@ -59,8 +62,16 @@ class Lane:
             else:
                 survivors = self._step_searches(searches, events)
         if any(rows is not None for rows in survivors):
+            self._keep_ended(searches)
             self._rearrange(list(zip(searches, survivors, strict=True)))
         return events
+
+    def _keep_ended(self, searches: Iterable[Search]) -> None:
+        """Show the rows that have ended to `keep`, before others take their places."""
+        for search in searches:
+            for row, place in search.ended if isinstance(search, TokenSearch) else ():
+                if row.job.rows == 1:
+                    self.keep(row.job, row.ids, self.state, place)
 
     def _step_searches(self, searches: Iterable[Search], events: list[Event]) -> list[Survivors | None]:
         tokens = torch.empty(self.rows, dtype=torch.long, device=self.device)

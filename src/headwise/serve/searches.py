@@ -144,6 +144,7 @@ class TokenSearch:
         self.ends: set[int] = set()
         self.pick: Pick = pick_most_probable
         self.top = 0  # the most of `top_logprobs`
+        self.ended: list[tuple[TokenRow, int]] = []  # rows that ended in the last step, and their places
 
     def join(self, job: Job, places: Sequence[int]) -> None:
         scorer, first = NextTokenScorer(job.model, job.search), job.search.build_first_tokens(job.model)
@@ -176,6 +177,7 @@ class TokenSearch:
         self.scorer.extend(self.tokens)
         tops = list_top(log_probs, self.top) if self.top else None
         left = []
+        self.ended.clear()
         for place, (row, token, gain) in enumerate(zip(self.rows, self.tokens.tolist(), gains.tolist(), strict=True)):
             row.log_probs.append(gain)
             if token in self.ends:
@@ -188,6 +190,7 @@ class TokenSearch:
             if len(row.log_probs) >= row.job.max_steps:
                 self._finish(row, events)
                 left.append(place)
+        self.ended += [(self.rows[index], self.places[index]) for index in left]
         return self._drop(left) if left else None
 
     def _finish(self, row: TokenRow, events: list[Event]) -> None:
