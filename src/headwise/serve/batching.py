@@ -62,6 +62,7 @@ class ContinuousBatcher:
     ):
         self.model, self.tokeniser, self.device = model, tokeniser, torch.device(device)
         self.max_rows, self.max_tokens, self.prefill_tokens = max_rows, max_tokens, prefill_tokens
+        self.joins, self.ragged = model.joins, model.ragged  # once: these ask every part
         self.prefixes = PrefixCache(prefix_tokens)
         self.queue: deque[Job] = deque()
         self.reading: Reading | None = None
@@ -200,8 +201,8 @@ class ContinuousBatcher:
         """Go on from a prefix that was read before, or read a long prompt in chunks; None: start it with others."""
         if job.alone:
             return None
-        if not (isinstance(self.model, LanguageModel) and self.model.joins):
-            prefix = self.prefixes.find(make_source_key(job.request.source)) if self.model.joins else None
+        if not (isinstance(self.model, LanguageModel) and self.joins):
+            prefix = self.prefixes.find(make_source_key(job.request.source)) if self.joins else None
             return None if prefix is None else Reading(job, prefix.state.copy_row(0), len(job.prompt))
         echo = job.request.echo_logprobs
         prefix = None if echo else self.prefixes.find_common(job.prompt)
@@ -233,7 +234,7 @@ class ContinuousBatcher:
         while self.queue and not batch[0].alone:
             job = self.queue[0]
             longest = max(count_inputs(other) for other in (*batch, job))
-            equal = self.model.ragged or len(job.prompt) == len(batch[0].prompt)
+            equal = self.ragged or len(job.prompt) == len(batch[0].prompt)
             images = [each.request.source.shape for each in (batch[0], job) if isinstance(each.request.source, Tensor)]
             if job.alone or not equal or len(images) == 1 or len(set(images)) > 1:
                 break
@@ -280,7 +281,7 @@ class ContinuousBatcher:
 
     def _keep_prefixes(self, jobs: Sequence[Job], state: Any) -> None:
         """Keep the states of prompts that may come again."""
-        if not self.model.joins or jobs[0].alone or not isinstance(state, DecodingState):
+        if not self.joins or jobs[0].alone or not isinstance(state, DecodingState):
             return
         for row, job in enumerate(jobs):
             key, tokens = self._get_prefix_key(job), count_inputs(job)
@@ -289,7 +290,7 @@ class ContinuousBatcher:
 
     def _keep_output(self, job: Job, ids: list[int], state: Any, place: int) -> None:
         """Keep the state after a prompt and its output, with which the next prompt of a chat begins."""
-        if not isinstance(self.model, LanguageModel) or not self.model.joins or job.alone or not state.can_shorten:
+        if not isinstance(self.model, LanguageModel) or not self.joins or job.alone or not state.can_shorten:
             return
         first = int(job.search.build_first_tokens(job.model)[0])
         read = (*job.prompt, first, *ids)[: int(state.lengths[place])]
@@ -302,7 +303,7 @@ class ContinuousBatcher:
         rows = torch.tensor([row for row, job in enumerate(jobs) for _ in range(job.rows)], device=self.device)
         if len(rows) > len(jobs):
             state = state.select(rows)
-        shared = self.model.joins and not jobs[0].alone
+        shared = self.joins and not jobs[0].alone
         lane = next((lane for lane in self.lanes if lane.shared), None) if shared else None
         if lane is None:
             lane = Lane(jobs[0].model, self.device, shared, self._keep_output)

@@ -36,7 +36,7 @@ class Lane:
         """Take in jobs that have read their prompts; `state` has the rows of each job, next to one another."""
         self.state = state if self.state is None else self.state.join(state)
         for job in jobs:
-            key = job.get_search_key()
+            key = job.search_key
             if key not in self.searches:
                 self.searches[key] = BeamRows() if job.config.beams > 1 else TokenSearch()
             self.searches[key].join(job, range(self.rows, self.rows + job.rows))
@@ -83,7 +83,7 @@ class Lane:
 
     def remove(self, job: Job) -> None:
         """Take a job out of the batch."""
-        search = self.searches[job.get_search_key()]
+        search = self.searches[job.search_key]
         self._rearrange([(each, each.remove(job) if each is search else None) for each in self.searches.values()])
         self.jobs = [each for each in self.jobs if each is not job]
 

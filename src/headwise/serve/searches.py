@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -61,12 +62,13 @@ class Job:
         """The most tokens of a row."""
         return len(self.prompt) + self.limit + 1
 
-    @property
+    @cached_property
     def max_steps(self) -> int:
         """The most steps of a row, that of a forced EOS included."""
         return self.limit + self.config.conventions.forces_eos
 
-    def get_search_key(self) -> DecodeConfig:
+    @cached_property
+    def search_key(self) -> DecodeConfig:
         """Jobs with equal keys share a search."""
         return self.config.replace(**PER_ROW, **({} if self.config.beams > 1 else PER_SAMPLE))
 
