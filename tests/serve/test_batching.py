@@ -192,6 +192,7 @@ def test_any_generator_is_batched(build):
 def test_images_are_captioned_together():
     model = headwise.build("show-attend-tell-tiny", outputs=VOCAB, task="caption").double().eval().requires_grad_(False)
     images = torch.rand(3, 1, 32, 32, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    images = [*images, images[0, :, :, :24]]  # of another size
     requests = [
         GenerationRequest(image, DecodeConfig(max_length=6, beams=beams)) for image in images for beams in (1, 2)
     ]
@@ -200,6 +201,7 @@ def test_images_are_captioned_together():
     for key, request in enumerate(requests):
         ids = [hypothesis.ids for hypothesis in decode(model, [request.source], request.config)[0]]
         assert [hypothesis.ids for hypothesis in events[key][-1].hypotheses] == ids
+    assert batcher.idle and not batcher.lanes
 
 
 @pytest.mark.parametrize("name", ["gpt", "grouped queries, rotary", "retention", "lstm", "t5 positions"])
@@ -379,3 +381,19 @@ def test_reasons_tell_stop_from_length():
     for reason, config in configs.items():
         events = run_all(ContinuousBatcher(model, LETTERS), [GenerationRequest([4, 5, 6], config)])
         assert events[0][-1].reasons == (reason,)
+
+
+def test_a_prompt_that_fails_does_not_stop_the_others():
+    """Positions run out in the middle of a step: a mistake of the model's, which no check at the door can know."""
+    model = headwise.build("gpt-tiny", vocab=VOCAB, task="language-model").eval().requires_grad_(False)
+    short = ContinuousBatcher(model, prefill_tokens=8, prefix_tokens=0)
+    short.submit("good", GenerationRequest([4, 5], DecodeConfig(max_length=12, min_length=12)))
+    short.step()
+    table = model.decoder.embed.positions
+    broken = next(parameter for parameter in table.parameters())
+    with torch.no_grad():
+        broken.set_(broken[:30].clone())
+    short.submit("bad", GenerationRequest([4] * 60, DecodeConfig(max_length=2)))
+    events = collect(short)
+    assert isinstance(events["bad"][-1], FailedEvent) and events["bad"][-1].message.startswith("decoding failed: ")
+    assert isinstance(events["good"][-1], FinishedEvent) and short.live_rows == 0

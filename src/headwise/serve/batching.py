@@ -169,17 +169,20 @@ class ContinuousBatcher:
             if self.reading is None:
                 if not self.queue or not self._fits([self.queue[0]]):
                     return
-                self.reading = self._begin_reading(self.queue[0], budget)
-                if self.reading is not None:
-                    self.queue.popleft()
-            try:
-                if self.reading is not None:
-                    budget -= yield from self._read_on(self.reading, budget)
-                else:
+                try:
+                    self.reading = self._begin_reading(self.queue[0], budget)
+                except Exception as error:  # whatever it is, running rows go on
+                    yield FailedEvent(self.queue.popleft().key, describe_failure(error))
+                    continue
+                if self.reading is None:
                     budget -= yield from self._start(self._take_batch(budget))
-            except Exception as error:  # whatever it is, running rows go on
-                assert self.reading is not None
-                yield FailedEvent(self.reading.job.key, describe_failure(error))
+                    continue
+                self.queue.popleft()
+            reading = self.reading
+            try:
+                budget -= yield from self._read_on(reading, budget)
+            except Exception as error:
+                yield FailedEvent(reading.job.key, describe_failure(error))
                 self.reading = None
 
     def _fits(self, jobs: Sequence[Job]) -> bool:
@@ -191,7 +194,7 @@ class ContinuousBatcher:
         used = 0
         for lane in self.lanes:
             longest = max((job.tokens for job in lane.jobs), default=0)
-            if lane.shared:
+            if lane.shape is not None:
                 rows, tokens = rows + lane.rows, max(tokens, longest)
             else:
                 used += lane.rows * longest
@@ -225,7 +228,7 @@ class ContinuousBatcher:
         if reading.read == len(job.prompt):
             self._keep_prefixes([job], reading.state)
             self.reading = None
-            self._join([job], reading.state)
+            yield from self._join([job], reading.state)
         return len(chunk)
 
     def _take_batch(self, budget: int) -> list[Job]:
@@ -259,7 +262,7 @@ class ContinuousBatcher:
             if batch[0].request.echo_logprobs:
                 yield from self._score_by_steps(batch[0])
             self._keep_prefixes(batch, state)
-            self._join(batch, state)
+            yield from self._join(batch, state)
         return len(batch) * max(count_inputs(job) for job in batch)
 
     def _score_by_steps(self, job: Job) -> Iterable[Event, None, None]:
@@ -298,17 +301,24 @@ class ContinuousBatcher:
             self.prefixes.forget(job.prompt)  # which the longer one begins with
             self.prefixes.add(read, state.copy_row(place), len(read))
 
-    def _join(self, jobs: Sequence[Job], state: Any) -> None:
+    def _join(self, jobs: Sequence[Job], state: Any) -> Iterable[Event, None, None]:
         """Let jobs join a lane: `state` has one row for each."""
-        rows = torch.tensor([row for row, job in enumerate(jobs) for _ in range(job.rows)], device=self.device)
-        if len(rows) > len(jobs):
-            state = state.select(rows)
-        shared = self.joins and not jobs[0].alone
-        lane = next((lane for lane in self.lanes if lane.shared), None) if shared else None
+        source, shared = jobs[0].request.source, self.joins and not jobs[0].alone
+        shape = tuple(source.shape) if isinstance(source, Tensor) else ()  # images of one size share a lane
+        lane = next((lane for lane in self.lanes if shared and lane.shape == shape), None)
         if lane is None:
-            lane = Lane(jobs[0].model, self.device, shared, self._keep_output)
+            lane = Lane(jobs[0].model, self.device, shape if shared else None, self._keep_output)
             self.lanes.append(lane)
-        lane.join(jobs, state)
+        try:
+            if any(job.rows > 1 for job in jobs):
+                rows = [row for row, job in enumerate(jobs) for _ in range(job.rows)]
+                state = state.select(torch.tensor(rows, device=self.device))
+            lane.join(jobs, state)
+        except Exception as error:  # its rows may be incomplete now; other lanes go on
+            for job in {id(job): job for job in (*lane.jobs, *jobs)}.values():
+                yield FailedEvent(job.key, describe_failure(error))
+            lane.rows = 0
+            self.lanes.remove(lane)
 
 
 def count_inputs(job: Job) -> int:

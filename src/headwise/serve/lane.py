@@ -21,10 +21,10 @@ class Lane:
     """Rows that take a step of the model together. A row has a place in the decoding state; where a row has left, the
     last one takes its place, so that no other is copied."""
 
-    def __init__(self, model: Generator, device: torch.device, shared: bool, keep: KeepEnded):
+    def __init__(self, model: Generator, device: torch.device, shape: tuple[int, ...] | None, keep: KeepEnded):
         self.model, self.device = model, device
         self.keep = keep
-        self.shared = shared  # whether other jobs may join
+        self.shape = shape  # of the images of jobs that may join, () for texts; None: no others may join
         self.state: Any = None
         self.rows = 0
         self.in_order = False
