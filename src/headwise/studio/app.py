@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from hashlib import sha256
 from importlib import resources
 from pathlib import Path
 
@@ -18,8 +16,7 @@ from headwise.studio.model_pool import ModelPool
 from headwise.studio.routes import ROUTES
 from headwise.studio.run_registry import RunRegistry
 from headwise.web.guard import Address, Guard
-
-MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+from headwise.web.static import StaticFile, read_static_files
 
 PRELOAD_DELAY = 1.0  # seconds after the first page; importing PyTorch earlier would slow that page down
 
@@ -41,11 +38,7 @@ def add_static_files(app: FastAPI, pool: ModelPool) -> None:
     """Serve the static files. They are listed and read once, so no request can name another path."""
     root = Path(str(resources.files("headwise.studio") / "static"))
     trace = Path(str(resources.files("headwise.inspect") / "trace.js"))  # which pages of `headwise inspect` have inside
-    files = {
-        str(path.relative_to(root)): StaticFile.read(path)
-        for path in sorted(root.rglob("*"))
-        if path.suffix in MEDIA_TYPES
-    } | {"draw/trace.js": StaticFile.read(trace)}
+    files = read_static_files(root) | {"draw/trace.js": StaticFile.read(trace)}
 
     @app.get("/", include_in_schema=False)
     async def index(request: Request) -> Response:
@@ -55,27 +48,6 @@ def add_static_files(app: FastAPI, pool: ModelPool) -> None:
     @app.get("/static/{name:path}", include_in_schema=False)
     async def static(name: str, request: Request) -> Response:
         return files[name].respond(request) if name in files else JSONResponse({"error": "there is no such file"}, 404)
-
-
-@dataclass(frozen=True)
-class StaticFile:
-    """A static file in memory: a page loads many small ones."""
-
-    content: bytes
-    media_type: str
-    etag: str
-
-    @classmethod
-    def read(cls, path: Path) -> StaticFile:
-        content = path.read_bytes()
-        return cls(content, MEDIA_TYPES[path.suffix], f'"{sha256(content).hexdigest()[:16]}"')
-
-    def respond(self, request: Request) -> Response:
-        """The file, or 304 Not Modified if the browser's ETag matches."""
-        headers = {"cache-control": "no-cache", "etag": self.etag}
-        if request.headers.get("if-none-match") == self.etag:
-            return Response(status_code=304, headers=headers)
-        return Response(self.content, media_type=self.media_type, headers=headers)
 
 
 async def handle_user_error(request: Request, error: Exception) -> JSONResponse:
