@@ -1,0 +1,281 @@
+"""The process of one model: `python -m headwise.serve.worker FD [--with PARTS.py] [--trust]`.
+
+Its first message says what to load; then come requests and cancellations. One thread reads them, one turns texts into
+token ids and refuses what does not fit, and the main thread computes: a step of the batcher, a batch of predictions,
+and again. It ends when the front process does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from headwise.config.plugins import take_options
+from headwise.errors import UserError
+from headwise.serve.channel import Channel
+
+if TYPE_CHECKING:
+    from headwise.inference.trained_model import TrainedModel
+    from headwise.serve.chat import ChatTemplate
+    from headwise.serve.generation import GenerationJob
+
+log = logging.getLogger(__name__)
+Message = dict[str, Any]
+GENERATE = "generate"  # the operation of all requests that write token by token
+MAX_BATCH = 64  # inputs of a batch of predictions
+
+
+@dataclass
+class Prediction:
+    """A request of a verb that is computed in batches."""
+
+    number: int
+    verb: str
+    parameters: dict[str, Any]
+    inputs: list[Any]
+
+    @property
+    def group(self) -> str:
+        return repr((self.verb, sorted(self.parameters.items())))
+
+
+@dataclass
+class Worker:
+    """Requests of one model."""
+
+    channel: Channel
+    trained: TrainedModel
+    chat: ChatTemplate | None
+    rows: int
+    jobs: dict[int, GenerationJob] = field(default_factory=dict)
+    predictions: deque[Prediction] = field(default_factory=deque)
+    inbox: SimpleQueue[Any] = field(default_factory=SimpleQueue)  # prepared requests, and numbers of cancelled ones
+    raw: SimpleQueue[Any] = field(default_factory=SimpleQueue)  # requests as they were sent
+    wanted: set[int] = field(default_factory=set)  # numbers of requests that were not cancelled
+
+    def __post_init__(self) -> None:
+        self.batcher = self._make_batcher()
+
+    def _make_batcher(self) -> Any:
+        from headwise.serve.whole_batcher import WholeBatcher
+
+        return WholeBatcher(self.trained.model, self.trained.tokenisers.target, self.rows)
+
+    def run(self) -> None:
+        threading.Thread(target=self._read, daemon=True).start()
+        threading.Thread(target=self._prepare_all, daemon=True).start()
+        while True:
+            self._take()
+            messages = [*self._predict(), *self._generate()]
+            if messages:
+                self.channel.send({"events": messages, "stats": self._measure()})
+
+    def _read(self) -> None:
+        while True:
+            message = self.channel.receive()
+            if message is None:
+                os._exit(0)
+            if "cancel" in message:
+                self.wanted.discard(message["cancel"])
+                self.inbox.put(message["cancel"])
+            else:
+                self.wanted.add(message["id"])
+                self.raw.put(message)
+
+    def _prepare_all(self) -> None:
+        while True:
+            message = self.raw.get()
+            number = message["id"]
+            if number not in self.wanted:
+                continue
+            try:
+                self.inbox.put((number, self._prepare(number, message["op"], message["body"])))
+            except UserError as error:
+                self._refuse(number, 400, str(error))
+            except Exception as error:
+                self._refuse(number, 500, report(error))
+
+    def _prepare(self, number: int, operation: str, body: Message) -> GenerationJob | Prediction:
+        """Everything that needs no model: tokenising, checks of lengths and settings, decoding of images."""
+        from headwise.serve.generation import GenerationJob
+        from headwise.serve.verbs import VERBS, check_reads, read_input
+
+        if operation == GENERATE:
+            return GenerationJob(self.trained, body, self.chat, find_context(self.trained))
+        verb = VERBS[operation]
+        for given in body["inputs"]:
+            check_reads(self.trained, verb, given)
+        return Prediction(number, operation, body["parameters"], [read_input(verb, each) for each in body["inputs"]])
+
+    def _refuse(self, number: int, status: int, message: str) -> None:
+        self.wanted.discard(number)
+        self.channel.send({"events": [{"id": number, "type": "error", "status": status, "message": message}]})
+
+    def _take(self) -> None:
+        """Take what has arrived; wait for something if there is nothing to do."""
+        block = self.batcher.idle and not self.predictions
+        while block or not self.inbox.empty():
+            block = False
+            found = self.inbox.get()
+            if isinstance(found, int):
+                self._drop(found)
+            elif found[0] in self.wanted:
+                self._start(*found)
+
+    def _start(self, number: int, job: GenerationJob | Prediction) -> None:
+        if isinstance(job, Prediction):
+            self.predictions.append(job)
+            return
+        self.jobs[number] = job
+        for index, request in enumerate(job.requests):
+            self.batcher.submit((number, index), request)
+
+    def _drop(self, number: int) -> None:
+        """Forget a request that is finished, cancelled or failed."""
+        self.wanted.discard(number)
+        if (job := self.jobs.pop(number, None)) is not None:
+            for index in range(len(job.requests)):
+                self.batcher.cancel((number, index))
+        else:
+            self.predictions = deque(each for each in self.predictions if each.number != number)
+
+    def _generate(self) -> list[Message]:
+        if self.batcher.idle:
+            return []
+        try:
+            events = self.batcher.step()
+        except Exception as error:  # a fault of ours or of the machine, such as too little memory: nothing is certain
+            return self._fail_all(report(error))
+        messages: list[Message] = []
+        for event in events:
+            number, index = event.key
+            if (job := self.jobs.get(number)) is None:
+                continue
+            for message in job.take(index, event):
+                messages.append({"id": number, **message})
+                if message["type"] in ("done", "error"):
+                    self._drop(number)
+        return messages
+
+    def _fail_all(self, reason: str) -> list[Message]:
+        numbers = list(self.jobs)
+        self.jobs.clear()
+        self.wanted.difference_update(numbers)
+        self.batcher = self._make_batcher()
+        return [{"id": number, "type": "error", "status": 500, "message": reason} for number in numbers]
+
+    def _predict(self) -> list[Message]:
+        """A batch of the oldest prediction and those that can be computed with it."""
+        if not self.predictions:
+            return []
+        group, batch, inputs = self.predictions[0].group, [], 0
+        rest: deque[Prediction] = deque()
+        for each in self.predictions:
+            if each.group == group and (not batch or inputs + len(each.inputs) <= MAX_BATCH):
+                batch.append(each)
+                inputs += len(each.inputs)
+            else:
+                rest.append(each)
+        self.predictions = rest
+        self.wanted.difference_update(each.number for each in batch)
+        return self._compute(batch)
+
+    def _compute(self, batch: list[Prediction]) -> list[Message]:
+        from headwise.serve.verbs import VERBS, make_finite
+
+        verb = VERBS[batch[0].verb]
+        try:
+            found = verb.run(self.trained, [each for job in batch for each in job.inputs], batch[0].parameters)
+        except Exception as error:
+            if len(batch) > 1:  # one of them is at fault
+                return [message for job in batch for message in self._compute([job])]
+            known = isinstance(error, UserError)
+            status, reason = (400, str(error)) if known else (500, report(error))
+            return [{"id": batch[0].number, "type": "error", "status": status, "message": reason}]
+        outputs = iter(found)
+        return [
+            {"id": job.number, "type": "done", "outputs": [make_finite(next(outputs)) for _ in job.inputs]}
+            for job in batch
+        ]
+
+    def _measure(self) -> Message:
+        batcher = self.batcher
+        return {
+            "waiting": batcher.waiting + len(self.predictions), "rows": batcher.live_rows,
+            "cached_tokens": batcher.cached_tokens, "memory": read_memory(),
+        }  # fmt: skip
+
+
+def report(error: Exception) -> str:
+    """Log an error with its traceback; a sentence for the client, which does not learn where our files are."""
+    log.error("%s", "".join(traceback.format_exception(error)))
+    if isinstance(error, MemoryError) or "allocate memory" in str(error):
+        return "the server has too little memory for this request; send a smaller one"
+    return "the server failed while it computed the answer; its log says why"
+
+
+def read_memory() -> int:
+    """Resident memory of this process in bytes; 0 where /proc does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def find_context(trained: TrainedModel) -> int:
+    """The tokens that a model takes at once, BOS included; 0: any number."""
+    config = trained.build_decode_config()
+    limits = (config.context, getattr(trained.model, "max_length", 0) or 0)
+    return min((limit for limit in limits if limit), default=0)
+
+
+def describe(trained: TrainedModel, chat: ChatTemplate | None, spec: Message) -> Message:
+    """What the front process needs to know of a model."""
+    from torch import nn
+
+    from headwise.serve.verbs import list_verbs
+
+    task, model, decode = trained.experiment.task, trained.model, trained.build_decode_config()
+    size = sum(each.numel() for each in model.parameters()) if isinstance(model, nn.Module) else 0
+    return {
+        "task": task.kind, "reads": task.reads, "verbs": list_verbs(trained), "context": find_context(trained),
+        "parameters": size, "chat": chat is not None, "engine": spec["engine"], "beams": decode.beams,
+        "kind": trained.experiment.model.kind,
+    }  # fmt: skip
+
+
+def main(words: list[str]) -> None:
+    for ignored in (signal.SIGINT, signal.SIGTERM):  # the front process decides when requests in flight are done
+        signal.signal(ignored, signal.SIG_IGN)
+    sys.stdout = sys.stderr
+    channel = Channel(socket.socket(fileno=int(words[0])))
+    logging.basicConfig(level=logging.WARNING, format="headwise: %(message)s", stream=sys.stderr)
+    spec = channel.receive()
+    if spec is None:
+        return
+    try:
+        take_options(words[1:])
+        from headwise.serve.loading import load_for_serving
+
+        trained, chat = load_for_serving(spec)
+        worker = Worker(channel, trained, chat, spec["limits"]["rows"])
+        channel.send({"ready": describe(trained, chat, spec)})
+    except UserError as error:
+        channel.send({"failed": str(error)})
+        return
+    worker.run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
