@@ -75,7 +75,7 @@ class Served:
 @contextmanager
 def serving(*words: str, **environment: str) -> Iterator[Served]:
     """`headwise serve` as a process, on a free port, until it says that it serves."""
-    command = [sys.executable, "-m", "headwise", "serve", *words, "--port", "0", "--threads", "1"]
+    command = [sys.executable, "-m", "headwise", "serve", *words, "--port", "0", "--threads", "1", "--no-spare"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment})
     try:
         said = ""

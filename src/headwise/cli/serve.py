@@ -55,6 +55,9 @@ def serve(
     metrics_port: Annotated[
         int | None, Parameter(validator=PORT, help="Serve /metrics on this port of 127.0.0.1, too, without a key.")
     ] = None,
+    spare: Annotated[
+        bool, Parameter(help="Keep a process that can replace a worker at once; it takes some 250 MB.")
+    ] = True,
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Annotated[int, Parameter(help="Threads of torch in each worker; 0: torch's default.")] = 0,
@@ -125,5 +128,6 @@ def serve(
         (tls_cert, tls_key) if tls_cert and tls_key else None,
         behind_proxy,
         metrics_port,
+        spare,
     )
     run_service(config, say)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,11 +72,66 @@ class Job:
                 return
 
 
+class Launcher:
+    """Starts worker processes. One that has imported everything, and waits to be told its model, is kept in reserve:
+    importing torch takes seconds, and a worker that died is replaced within one."""
+
+    def __init__(self, spare: bool):
+        self.keeps_spare = spare
+        self._spare: Launched | None = None
+
+    async def launch(self) -> Launched:
+        spare, self._spare = self._spare, None
+        if spare is not None and spare.process.returncode is None:
+            return spare
+        return await self._start()
+
+    async def fill(self) -> None:
+        """Start the spare process, unless there is one."""
+        if self.keeps_spare and self._spare is None:
+            self._spare = await self._start()
+
+    async def _start(self) -> Launched:
+        ours, theirs = socket.socketpair()
+        words = ["-m", "headwise.serve.worker", str(theirs.fileno()), *list_options()]
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, *words, pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL
+            )
+        reader, writer = await asyncio.open_connection(sock=ours, limit=READ_LIMIT)
+        return Launched(process, reader, writer)
+
+    async def close(self) -> None:
+        self.keeps_spare = False
+        if self._spare is not None:
+            await self._spare.close()
+
+
+@dataclass
+class Launched:
+    """A worker process, and the channel to it."""
+
+    process: asyncio.subprocess.Process
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def close(self) -> None:
+        """A worker ends when its channel is closed; one that does not is killed."""
+        self.writer.close()
+        try:
+            async with asyncio.timeout(2):
+                await self.process.wait()
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                self.process.kill()
+            await self.process.wait()
+
+
 class ServedModel:
     """One model: its worker process and the requests that are in it."""
 
-    def __init__(self, spec: ModelSpec, limits: ServeLimits):
-        self.spec, self.limits = spec, limits
+    def __init__(self, spec: ModelSpec, limits: ServeLimits, launcher: Launcher):
+        self.spec, self.limits, self.launcher = spec, limits, launcher
         self.info: Message = {}
         self.stats: Message = {}
         self.jobs: dict[int, Job] = {}
@@ -84,8 +139,8 @@ class ServedModel:
         self.failure = ""
         self.seconds_per_request = 0.0  # moving average, for Retry-After
         self.ready = asyncio.Event()
-        self._process: asyncio.subprocess.Process | None = None
-        self._writer: asyncio.StreamWriter | None = None
+        self._worker: Launched | None = None
+        self._writer: asyncio.StreamWriter | None = None  # of a worker that has loaded its model
         self._number = 0
         self._closing = False
 
@@ -96,10 +151,6 @@ class ServedModel:
     @property
     def is_full(self) -> bool:
         return len(self.jobs) >= self.limits.queue + self.limits.rows
-
-    @property
-    def process_id(self) -> int | None:
-        return self._process.pid if self._process else None
 
     @contextmanager
     def submit(self, operation: str, body: Message) -> Iterator[Job]:
@@ -146,29 +197,24 @@ class ServedModel:
             await asyncio.sleep(backoff)
 
     async def _run_once(self) -> None:
-        ours, theirs = socket.socketpair()
-        words = ["-m", "headwise.serve.worker", str(theirs.fileno()), *list_options()]
-        with theirs:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, *words, pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL
-            )
-        reader, writer = await asyncio.open_connection(sock=ours, limit=READ_LIMIT)
+        worker = self._worker = await self.launcher.launch()
         try:
-            writer.write(pack(self.spec.to_message(self.limits)))
+            worker.writer.write(pack(self.spec.to_message(self.limits)))
             async with asyncio.timeout(LOAD_SECONDS):
-                first = await receive(reader)
+                first = await receive(worker.reader)
             if first is None or "failed" in first:
                 self.failure = first["failed"] if first else f"{self.spec.path}: its worker ended while it was loaded"
                 return
-            self.failure, self.info, self._writer = "", first["ready"], writer
+            self.failure, self.info, self._writer = "", first["ready"], worker.writer
             self.ready.set()
-            while (message := await receive(reader)) is not None:
+            await self.launcher.fill()
+            while (message := await receive(worker.reader)) is not None:
                 self._take(message)
         except TimeoutError:
             self.failure = f"{self.spec.path}: was not loaded within {LOAD_SECONDS:.0f} seconds"
         finally:
-            writer.close()
-            await self._end_process()
+            self.ready.clear()
+            await worker.close()
 
     def _take(self, message: Message) -> None:
         self.stats = message.get("stats", self.stats)
@@ -184,33 +230,18 @@ class ServedModel:
                 job.finished = True
                 job.messages.put_nowait({"type": "error", "status": 503, "message": reason})
 
-    async def _end_process(self) -> None:
-        """The worker ends when its channel is closed; one that does not is killed."""
-        process = self._process
-        if process is None:
-            return
-        try:
-            async with asyncio.timeout(2):
-                await process.wait()
-        except TimeoutError:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-
     def close(self) -> None:
         self._closing = True
-        if self._writer is not None:
-            self._writer.close()
-        elif self._process is not None and self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                self._process.kill()
+        if self._worker is not None:
+            self._worker.writer.close()
 
 
 class ModelPool:
     """All models by name. Names are looked up here alone: none of them ever becomes a path."""
 
-    def __init__(self, specs: list[ModelSpec], limits: ServeLimits):
-        self.models: Mapping[str, ServedModel] = {spec.name: ServedModel(spec, limits) for spec in specs}
+    def __init__(self, specs: Sequence[ModelSpec], limits: ServeLimits, spare: bool = True):
+        self.launcher = Launcher(spare)
+        self.models: Mapping[str, ServedModel] = {spec.name: ServedModel(spec, limits, self.launcher) for spec in specs}
         self.limits = limits
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -227,6 +258,7 @@ class ModelPool:
     async def stop(self) -> None:
         for model in self.models.values():
             model.close()
+        await self.launcher.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property

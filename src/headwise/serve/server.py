@@ -32,6 +32,7 @@ class ServeConfig:
     tls: tuple[Path, Path] | None = None
     behind_proxy: bool = False
     metrics_port: int | None = None
+    spare: bool = True
 
 
 def build_service(pool: ModelPool, limits: ServeLimits) -> Service:
@@ -54,7 +55,7 @@ def serve(config: ServeConfig, say: Callable[[str], None]) -> None:
 
 
 async def _serve(config: ServeConfig, listener, say: Callable[[str], None]) -> None:  # type: ignore[no-untyped-def]
-    pool = ModelPool(list(config.models), config.limits)
+    pool = ModelPool(config.models, config.limits, config.spare)
     service = build_service(pool, config.limits)
     server = make_server(
         guard_service(service, config.address), config.limits.drain_seconds, service.drain, config.tls,

@@ -261,13 +261,12 @@ def main(words: list[str]) -> None:
     sys.stdout = sys.stderr
     channel = Channel(socket.socket(fileno=int(words[0])))
     logging.basicConfig(level=logging.WARNING, format="headwise: %(message)s", stream=sys.stderr)
-    spec = channel.receive()
-    if spec is None:
-        return
     try:
         take_options(words[1:])
-        from headwise.serve.loading import load_for_serving
+        from headwise.serve.loading import load_for_serving  # torch: seconds, before it is known which model is wanted
 
+        if (spec := channel.receive()) is None:
+            return
         trained, chat = load_for_serving(spec)
         worker = Worker(channel, trained, chat, spec["limits"]["rows"])
         channel.send({"ready": describe(trained, chat, spec)})

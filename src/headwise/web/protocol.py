@@ -4,12 +4,15 @@ uvicorn restarts its one timer with every byte, so a client that sends a byte a 
 a request has an absolute deadline: its headers `HEADER_SECONDS` after their first byte, or after the connection was
 made, its body `BODY_SECONDS` later. Once the request is complete no deadline applies, so that answers may be streamed
 as long as they take; a client that does not read what was sent to it is cut off after `READ_SECONDS`.
+
+A request that is refused before its body has come, as one that is too long, has its answer, and what the client goes on
+sending is read and dropped for `LINGER_SECONDS`: closing at once would reset the connection, and the answer be lost.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -17,6 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 HEADER_SECONDS = 10.0
 BODY_SECONDS = 30.0
 READ_SECONDS = 30.0
+LINGER_SECONDS = 2.0
 
 
 class DeadlineProtocol(H11Protocol):
@@ -30,7 +34,7 @@ class DeadlineProtocol(H11Protocol):
     _read_deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, LingeringTransport(transport, self)))
         self._expect("headers")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -39,6 +43,8 @@ class DeadlineProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
         super().data_received(data)
         self._follow()
 
@@ -82,3 +88,27 @@ class DeadlineProtocol(H11Protocol):
             self._read_deadline.cancel()
             self._read_deadline = None
         super().resume_writing()
+
+
+class LingeringTransport:
+    """A transport that is closed gently while the client is still sending."""
+
+    def __init__(self, transport: asyncio.Transport, protocol: DeadlineProtocol):
+        self._transport, self._protocol, self._lingers = transport, protocol, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self._lingers or self._transport.is_closing()
+
+    def close(self) -> None:
+        if self._lingers or self._transport.is_closing():
+            return
+        if self._protocol.conn.their_state is not h11.SEND_BODY or not self._transport.can_write_eof():
+            self._transport.close()
+            return
+        self._lingers = True
+        self._transport.write_eof()
+        self._transport.resume_reading()
+        self._protocol.loop.call_later(LINGER_SECONDS, self._transport.abort)
