@@ -165,14 +165,14 @@ def test_an_ngram_model_joins():
 def test_rows_of_one_length_need_no_mask():
     model = build_model("lm", "alibi")
     state = model.start(torch.tensor([[1, 5, 6]])).join(model.start(torch.tensor([[1, 8, 9]])))
-    assert state.padding_lengths is None and state.cache.growing and not state.cache.keep
+    assert state.padding_lengths is None and state.cache.growing
     state.join(model.start(torch.tensor([[1]])))
-    assert state.padding_lengths.tolist() == [[0], [0], [2]] and state.cache.keep
+    assert state.padding_lengths.tolist() == [[0], [0], [2]]
     state.select(torch.tensor([1, 0]))  # what is left has one length
-    assert state.padding_lengths is None and not state.cache.keep
+    assert state.padding_lengths is None
     state = state.join(model.start(torch.tensor([[1, 4, 4]])))
     logits, state = model.step(torch.tensor([3, 3, 3]), state)
-    assert state.padding_lengths is None and not state.cache.keep
+    assert state.padding_lengths is None
     alone, _ = model.step(torch.tensor([3]), model.start(torch.tensor([[1, 4, 4]])))
     torch.testing.assert_close(logits[2:], alone)
 
@@ -189,10 +189,10 @@ def test_columns_that_no_row_needs_are_dropped():
         for _ in range(8):
             _, state = model.step(tokens, state)
         state = state.select(torch.tensor([1]))
-        assert state.length == 9 and state.padding_lengths is None and not state.cache.keep
-        assert {entry.length for entry in state.cache.growing.values()} == {9}
+        assert state.length == 9 and state.padding_lengths is None
+        assert {entry.width for entry in state.cache.growing.values()} == {9}
         state = model.start(torch.tensor([[1, 5]])).join(state).select(torch.tensor([0]))
-        assert state.length == 2 and {entry.length for entry in state.cache.growing.values()} == {2}
+        assert state.length == 2 and {entry.width for entry in state.cache.growing.values()} == {2}
 
 
 @pytest.mark.parametrize("name", ["sinusoid", "bahdanau"])

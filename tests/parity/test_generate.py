@@ -256,9 +256,10 @@ def test_distributions_after_all_processors_are_those_of_generate(pair: Pair, na
     ours = sorted(pair.imported.vocabularies.source.headwise_ids)  # ids that have a row of their own
     alive = torch.ones(len(prompts), dtype=torch.bool)
     for step, scores in enumerate(expected):
-        log_probs, state = scorer(tokens, state, step)
+        log_probs, state = scorer(tokens, state)
         probabilities = next_token_probabilities(log_probs, config)
         theirs = scores.double().softmax(-1)[:, pair.order[ours]]
         torch.testing.assert_close(probabilities[alive][:, ours], theirs[alive], rtol=0, atol=1e-6)
         alive &= written[:, step] != pair.theirs.config.eos_token_id
         tokens = torch.tensor([pair.to_our_id(token) for token in written[:, step].tolist()])
+        scorer.extend(tokens)

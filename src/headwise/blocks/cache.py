@@ -5,84 +5,48 @@ Letters: R rows, T length.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from headwise.blocks.row_buffers import GrowingBuffer, PaddedRows, RowMoves
 from headwise.blocks.stream import Cache, LayerPath, Stream, Value
-from headwise.errors import UserError
 
 
-class GrowingBuffer:
-    """Tensors that grow along one dimension, in preallocated buffers; full buffers are replaced by ones of twice the
-    length."""
+class SourceMoves(NamedTuple):
+    """Sources that leave or change places."""
 
-    __slots__ = ("buffers", "dim", "length")
-
-    def __init__(self, dim: int):
-        self.dim = dim
-        self.length = 0
-        self.buffers: list[Tensor] = []
-
-    def extend(self, new: tuple[Tensor, ...], capacity: int, limit: int = 0) -> tuple[Tensor, ...]:
-        """Append `new`; returns the last `limit` stored columns (0: all), then `new`."""
-        added = new[0].shape[self.dim]
-        stored = min(self.length, limit or self.length)
-        if not self.buffers or self.length + added > self.buffers[0].shape[self.dim]:
-            self._grow(new, stored, max(capacity, 2 * (stored + added)))
-        dim, length, columns = self.dim, self.length, []  # a plain loop: it runs in every layer of every step
-        for buffer, tensor in zip(self.buffers, new, strict=True):
-            buffer.narrow(dim, length, added).copy_(tensor)
-            columns.append(buffer.narrow(dim, length - stored, stored + added))
-        self.length = length + added
-        return tuple(columns)
-
-    def _grow(self, new: tuple[Tensor, ...], stored: int, capacity: int) -> None:
-        """Allocate buffers of `capacity` columns, and copy the last `stored` ones into them."""
-        buffers = []
-        for tensor in new:
-            shape = list(tensor.shape)
-            shape[self.dim] = capacity
-            buffers.append(tensor.new_empty(shape))
-        for buffer, old in zip(buffers, self.buffers, strict=False):  # there are no old ones the first time
-            buffer.narrow(self.dim, 0, stored).copy_(old.narrow(self.dim, self.length - stored, stored))
-        self.buffers, self.length = buffers, stored
-
-    def read(self, limit: int = 0) -> tuple[Tensor, ...]:
-        """The last `limit` stored columns (0: all)."""
-        stored = min(self.length, limit or self.length)
-        return tuple(buffer.narrow(self.dim, self.length - stored, stored) for buffer in self.buffers)
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows, in this order."""
-        if self.dim == 0:
-            return  # shared by all rows
-        for index, buffer in enumerate(self.buffers):
-            selected = buffer.narrow(self.dim, 0, self.length).index_select(0, rows)
-            if len(rows) < len(buffer):
-                self.buffers[index] = buffer = buffer[: len(rows)]
-            buffer.narrow(self.dim, 0, self.length).copy_(selected)
+    sources: Tensor  # (B,) all that are left, in their order
+    moves: RowMoves
 
 
 class DecodingCache(Cache):
     """The KV cache: tensors by path in the stack. Of those that grow the last `limit` columns are kept (0: all). Rows
-    of one source are contiguous: source s has rows s*beams ... s*beams+beams-1."""
+    of one source are contiguous: source s has rows s*beams ... s*beams+beams-1.
+
+    Where rows have read different numbers of tokens, shorter ones have `padding` before their first token, so that the
+    newest token of every row is in the last column."""
 
     def __init__(self, rows: int, beams: int = 1, capacity: int = 32, limit: int = 0):
         self.rows = rows
         self.beams = beams
+        self.origins = torch.arange(rows // beams)  # (B,) equal numbers = the same source, in several rows
         self.capacity = capacity
         self.limit = limit
+        self.padding: Tensor | None = None  # (R, 1) columns before the first token of each row; None: there are none
         self.growing: dict[LayerPath, GrowingBuffer] = {}
-        self.keep: dict[LayerPath, GrowingBuffer] = {}  # padding masks (R, T) of what grows, where there is padding
+        self.keep: dict[LayerPath, GrowingBuffer] = {}  # padding masks (R, T) of streams that had one
         self.positions: dict[LayerPath, GrowingBuffer] = {}  # (T,), or (R, T) where rows have different lengths
         self.states: dict[LayerPath, Tensor] = {}
         self.fresh: dict[LayerPath, Tensor] = {}  # (R,) True = a row that joined before it had a state
         self.per_source: dict[LayerPath, Any] = {}  # what `compute_once` computed
         self.source_dims: dict[LayerPath, int] = {}  # dimension of the source's tokens in `per_source`, to be padded
+        self.source_rows: dict[LayerPath, PaddedRows] = {}  # the buffers of `per_source` after sources have joined
+        self.masks: dict[str, Tensor] = {}  # of the padding: for more columns than there are
+        self.views: dict[Hashable, Tensor] = {}  # parts of the masks that the layers of one step share
 
     def extend(self, path: LayerPath, dim: int, *new: Tensor) -> tuple[Tensor, ...]:
         entry = self.growing.get(path)
@@ -91,6 +55,8 @@ class DecodingCache(Cache):
         return entry.extend(new, self.capacity, self.limit and self._get_limit(path))
 
     def extend_keep(self, path: LayerPath, stream: Stream) -> Tensor | None:
+        if self.padding is not None:
+            return self._read_mask(path, "keep", stream.x.shape[1], self._build_keep)
         entry = self.keep.get(path)
         if entry is None and stream.keep is None:
             return None
@@ -98,7 +64,7 @@ class DecodingCache(Cache):
         keep = stream.keep if stream.keep is not None else stream.pos.new_ones((rows, added), dtype=torch.bool)
         columns = None  # number of columns that `extend` has just returned; None: all
         if entry is None:  # the first padding: all tokens before were real
-            before = self.growing[path].length - added if path in self.growing else 0
+            before = self.growing[path].width - added if path in self.growing else 0
             columns = min(before, self.limit) + added if self.limit else None
             entry = self.keep[path] = self._make_buffer(1, keep.new_ones(rows, before))
         (keep,) = entry.extend((keep,), self.capacity)
@@ -106,15 +72,62 @@ class DecodingCache(Cache):
             keep &= keep.flip(1).cumsum(1).flip(1) <= self.limit + added
         return keep if columns is None else keep[:, -columns:]
 
+    def build_mask(self, path: LayerPath, stream: Stream) -> Tensor | None:
+        if self.padding is None:
+            return super().build_mask(path, stream)
+        dtype = stream.x.dtype
+        mask = self._read_mask(path, str(dtype), stream.x.shape[1], lambda columns: self._build_scores(columns, dtype))
+        return mask[:, None, None]
+
     def extend_positions(self, path: LayerPath, pos: Tensor) -> Tensor:
+        if self.padding is not None:
+            return self._read_mask(path, "positions", pos.shape[-1], self._build_positions)
         entry = self.positions.get(path)
         if entry is None:
             entry = self.positions[path] = GrowingBuffer(pos.dim() - 1)
+            before = self.growing[path].total - pos.shape[-1] if path in self.growing else 0
+            if before:  # of rows that had padding until now
+                entry.extend((torch.arange(before, device=pos.device),), self.capacity)
         return entry.extend((pos,), self.capacity, self._get_limit(path))[0]
 
     def _get_limit(self, path: LayerPath) -> int:
         """The number of columns to keep (0: all); where rows have padding, the mask drops the others."""
         return 0 if path in self.keep else self.limit
+
+    def _read_mask(self, path: LayerPath, name: str, added: int, build: Callable[[int], Tensor]) -> Tensor:
+        """The columns of a mask (R, T) that belong to those which `extend` has just returned."""
+        entry = self.growing[path]
+        total = entry.total
+        shown = min(entry.width, self.limit + added) if self.limit else entry.width
+        key = (name, total, shown)
+        view = self.views.get(key)  # one tensor for all layers of a step
+        if view is None:
+            mask = self.masks.get(name)
+            if mask is None or mask.shape[1] < total:
+                mask = self.masks[name] = build(total + self.capacity)
+            self.views = {other: value for other, value in self.views.items() if other[1:] == key[1:]}  # type: ignore[index]
+            view = self.views[key] = mask[:, total - shown : total]
+        return view
+
+    def _build_keep(self, columns: int) -> Tensor:
+        assert self.padding is not None
+        return torch.arange(columns, device=self.padding.device) >= self.padding
+
+    def _build_scores(self, columns: int, dtype: torch.dtype) -> Tensor:
+        """The mask as scores to add."""
+        keep = self._build_keep(columns)
+        return torch.zeros(keep.shape, dtype=dtype, device=keep.device).masked_fill_(~keep, -torch.inf)
+
+    def _build_positions(self, columns: int) -> Tensor:
+        assert self.padding is not None
+        return (torch.arange(columns, device=self.padding.device) - self.padding).clamp(min=0)
+
+    def set_padding(self, padding: Tensor | None) -> None:
+        """Set the columns (R, 1) before the first token of each row."""
+        self.padding = padding
+        self.masks.clear()
+        self.views.clear()
+        self.positions.clear()  # they follow from the columns
 
     def compute_once(self, path: LayerPath, compute: Callable[[], Value], dim: int | None = None) -> Value:
         if path not in self.per_source:
@@ -134,101 +147,132 @@ class DecodingCache(Cache):
     def put_state(self, path: LayerPath, value: Tensor) -> None:
         self.states[path] = value
 
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows, in this order. What is stored once per source changes only when sources leave or change
-        places."""
+    def select(self, rows: Tensor) -> SourceMoves | None:
+        """Keep these rows, in this order; a row may be repeated. Only rows that change their place are copied. Returns
+        what that does to the sources; None: nothing."""
+        moves = RowMoves.from_order(rows)
+        if not len(moves.to) and moves.count == self.rows:
+            return None
         for entry in (*self.growing.values(), *self.keep.values(), *self.positions.values()):
-            entry.select(rows)
+            entry.move(moves)
         self.states = {path: value.index_select(0, rows) for path, value in self.states.items()}
         self.fresh = {path: value.index_select(0, rows) for path, value in self.fresh.items()}
-        if self.moves_sources(rows):
-            sources = self.find_sources(rows)
-            self.per_source.update({path: select_rows(value, sources) for path, value in self.per_source.items()})
-            self.rows = len(rows)
+        if self.padding is not None:
+            self.set_padding(self.padding.index_select(0, rows))
+        source_moves = self._select_sources(rows) if self.moves_sources(rows) else None
+        self.rows = len(rows)
+        return source_moves
+
+    def _select_sources(self, rows: Tensor) -> SourceMoves | None:
+        """Rows that exchange places do not move sources if both belong to the same one."""
+        sources = self.find_sources(rows)
+        origins = self.origins.to(rows.device)[sources]
+        moves = RowMoves.from_order(sources).drop_equal(self.origins.to(rows.device), origins)
+        moved = len(moves.to) or len(sources) != len(self.origins)
+        self.origins = origins
+        if not moved:
+            return None
+        for path, value in self.per_source.items():
+            if path in self.source_rows:
+                self.source_rows[path].move(moves)
+                self.per_source[path] = self.source_rows[path].read()
+            else:
+                self.per_source[path] = select_rows(value, sources)
+        return SourceMoves(sources, moves)
 
     def moves_sources(self, rows: Tensor) -> bool:
         """Whether sources leave or, where each has one row, may change places; beams only move within their source."""
-        return len(rows) < self.rows or self.beams == 1
+        return len(rows) != self.rows or self.beams == 1
 
     def find_sources(self, rows: Tensor) -> Tensor:
         """The indices of the sources that these rows belong to."""
         return torch.div(rows[:: self.beams], self.beams, rounding_mode="floor")
 
-    def compact(self, ragged: bool) -> None:
-        """Move the real tokens of each row to the left, and drop the columns that no row needs any more. Rows of one
-        length (not `ragged`) need no mask, and share their positions."""
-        for path, entry in list(self.keep.items()):
-            keep, order = entry.read()[0].sort(dim=1, descending=True, stable=True)  # (R, T)
-            width = int(keep.sum(1).max())
-            keep, order = keep[:, :width], order[:, :width]
-            self.growing[path] = self._reorder_columns(self.growing[path], order)
-            if path in self.positions:
-                positions = self._reorder_columns(self.positions[path], order)
-                self.positions[path] = positions if ragged else self._make_buffer(0, positions.read()[0][0])
-            if ragged:
-                self.keep[path] = self._make_buffer(1, keep)
-            else:
-                del self.keep[path]
+    def align(self, padding: Tensor) -> None:
+        """Move the padding that prompts had, (R, 1) columns, before the first token of each row."""
+        for path, entry in self.keep.items():
+            order = entry.read()[0].sort(dim=1, stable=True)[1]  # (R, T) padding first
+            growing = self.growing[path]
+            shape = [*order.shape[:1], *(1,) * (growing.buffers[0].dim() - 1)]
+            shape[growing.dim] = order.shape[1]
+            columns = (tensor.take_along_dim(order.view(shape), growing.dim) for tensor in growing.read())
+            self.growing[path] = self._make_buffer(growing.dim, *columns)
+        self.keep.clear()
+        self.set_padding(padding)
 
-    def join(self, other: DecodingCache, ragged: bool) -> None:
-        """Append the rows of another cache. Where some are shorter (`ragged`), they are padded on the right."""
-        both = (self, other)
+    def forget(self, columns: int, padding: Tensor | None) -> None:
+        """Drop the first columns, which no row needs any more; `padding` is what is left of it."""
+        for entry in self.growing.values():
+            entry.forget(entry.total - columns)
+        self.set_padding(padding)
+
+    def join(self, other: DecodingCache, padding: Tensor | None) -> None:
+        """Append the rows of another cache; `padding` (R, 1) is that of all rows together. Only the new rows are
+        copied."""
         for path in {**self.growing, **other.growing}:
-            entry = self.growing.get(path) or other.growing[path]
-            like, dim = entry.read(), entry.dim
-            tensors = [cache._read_tokens(path, like, dim) for cache in both]
-            if path in self.positions or path in other.positions:
-                self._join_positions(path, other, ragged)
-            if ragged:
-                keeps = [cache._read_keep(path, stored[0], dim) for cache, stored in zip(both, tensors, strict=True)]
-                self.keep[path] = self._make_buffer(1, join_padded(keeps, 1))
-            joined = (join_padded(pair, dim) for pair in zip(*tensors, strict=True))
-            self.growing[path] = self._make_buffer(dim, *joined)
+            like = other.growing.get(path) or self.growing[path]
+            entry = self.growing.get(path)
+            if entry is None:
+                entry = self.growing[path] = GrowingBuffer(like.dim)
+                entry.rows = self.rows
+            empty = [tensor.narrow(like.dim, 0, 0)[:1] for tensor in like.read()]
+            new = (
+                other.growing[path].read_last(self.limit)
+                if path in other.growing
+                else tuple(tensor.expand(other.rows, *tensor.shape[1:]) for tensor in empty)
+            )
+            entry.join(new, other.growing[path].total if path in other.growing else 0, self.capacity)
         for path in {**self.states, **other.states}:
             self._join_state(path, other)
         for path in list(self.per_source):
-            values, other_values = self.per_source.pop(path), other.per_source.get(path)
-            if path in self.source_dims and other_values is not None:  # the others are computed again
-                pairs = zip(values, other_values, strict=True)
-                self.per_source[path] = tuple(join_padded(pair, self.source_dims[path]) for pair in pairs)
+            self._join_source(path, other)
         self.rows += other.rows
+        first = int(self.origins.max()) + 1 if len(self.origins) else 0
+        self.origins = torch.cat((self.origins, other.origins.to(self.origins) + first))
+        self.set_padding(padding)
 
-    def _reorder_columns(self, entry: GrowingBuffer, order: Tensor) -> GrowingBuffer:
-        """The columns of an entry in another order for each row, (R, T)."""
-        shape = [len(order), *(1,) * (entry.buffers[0].dim() - 1)]
-        shape[entry.dim] = order.shape[1]
-        tensors = (tensor.take_along_dim(order.view(shape), entry.dim) for tensor in entry.read())
-        return self._make_buffer(entry.dim, *tensors)
+    def copy_row(self, row: int, read: int, length: int) -> DecodingCache:
+        """A cache of its own for a row that has `read` tokens, as it was after `length`."""
+        copy = DecodingCache(1, 1, self.capacity, self.limit)
+        one = torch.tensor([row])
+        for path, entry in self.growing.items():
+            columns = min(read, entry.width)
+            last = (view[row : row + 1].narrow(entry.dim, entry.end - columns, columns) for view in entry.views)
+            first = tuple(tensor.narrow(entry.dim, 0, columns - (read - length)) for tensor in last)
+            copy.growing[path] = GrowingBuffer(entry.dim)
+            copy.growing[path].join(first, length, self.capacity)
+        copy.states = {path: state[row : row + 1].clone() for path, state in self.states.items()}
+        copy.fresh = {path: fresh[row : row + 1].clone() for path, fresh in self.fresh.items()}
+        copy.per_source = {path: select_rows(value, one) for path, value in self.per_source.items()}
+        copy.source_dims = dict(self.source_dims)
+        return copy
+
+    def _join_source(self, path: LayerPath, other: DecodingCache) -> None:
+        """Join what is stored once per source; what has no dimension of tokens is computed again."""
+        value, other_value = self.per_source.pop(path), other.per_source.get(path)
+        rows = self.source_rows.pop(path, None)
+        if path in self.source_dims and other_value is not None:
+            rows = rows or PaddedRows(self.source_dims[path], *value)
+            rows.join(other_value)
+            self.source_rows[path] = rows
+            self.per_source[path] = rows.read()
+
+    def narrow_sources(self, before: int, after: int) -> None:
+        """Drop what is stored of the last tokens of sources: of `before` columns no row needs more than `after`. What
+        has no dimension of tokens is computed again."""
+        for path, value in list(self.per_source.items()):
+            dim = self.source_dims.get(path)
+            if dim is None:
+                del self.per_source[path]
+            elif value[0].shape[dim] == before:
+                self.per_source[path] = tuple(tensor.narrow(dim, 0, after) for tensor in value)
+                if path in self.source_rows:
+                    self.source_rows[path].narrow(after)
 
     def _make_buffer(self, dim: int, *tensors: Tensor) -> GrowingBuffer:
         entry = GrowingBuffer(dim)
         entry.extend(tensors, self.capacity)
         return entry
-
-    def _read_tokens(self, path: LayerPath, like: tuple[Tensor, ...], dim: int) -> tuple[Tensor, ...]:
-        """The tensors at `path`; where there are none yet, tensors shaped as `like` with no tokens."""
-        if path in self.growing:
-            return self.growing[path].read(self._get_limit(path))
-        empty = (tensor.narrow(dim, 0, 0)[:1] for tensor in like)
-        return tuple(tensor.expand(self.rows, *tensor.shape[1:]) for tensor in empty)
-
-    def _read_keep(self, path: LayerPath, tokens: Tensor, dim: int) -> Tensor:
-        """The padding mask of the tokens at `path`, (R, T)."""
-        if path in self.keep:
-            return self.keep[path].read()[0]
-        return tokens.new_ones((self.rows, tokens.shape[dim]), dtype=torch.bool)
-
-    def _join_positions(self, path: LayerPath, other: DecodingCache, ragged: bool) -> None:
-        if not ragged and path in self.positions:
-            return  # all rows have the same positions
-        pos = []
-        for cache in (self, other):
-            stored = (
-                cache.positions[path].read(cache._get_limit(path))[0] if path in cache.positions else torch.empty(0)
-            )
-            pos.append(stored if stored.dim() == 2 else stored.expand(cache.rows, -1))
-        like = next(stored for stored in pos if stored.shape[1])
-        self.positions[path] = self._make_buffer(1, join_padded([stored.to(like) for stored in pos], 1))
 
     def _join_state(self, path: LayerPath, other: DecodingCache) -> None:
         """Join recurrent states; rows that have none yet get the initial one in `get_state`."""
@@ -243,50 +287,6 @@ class DecodingCache(Cache):
         self.states[path] = torch.cat(states)
         if any(bool(rows.any()) for rows in fresh):
             self.fresh[path] = torch.cat(fresh)
-
-
-def join_padded(tensors: Sequence[Tensor], dim: int) -> Tensor:
-    """Concatenate rows of tensors, the shorter ones padded with zeros at the end of `dim`."""
-    longest = max(tensor.shape[dim] for tensor in tensors)
-    padded = []
-    for tensor in tensors:
-        shape = list(tensor.shape)
-        shape[dim] = longest - shape[dim]
-        padded.append(torch.cat((tensor, tensor.new_zeros(shape)), dim) if shape[dim] else tensor)
-    return torch.cat(padded)
-
-
-def join_streams(streams: Sequence[Stream]) -> Stream:
-    """Concatenate rows of streams: columns that are padding in every row are dropped, shorter streams are padded."""
-    if len({stream.grid for stream in streams}) > 1:
-        raise UserError("join: images on different grids cannot share a state; start them in separate ones")
-    streams = [trim_padding(stream) for stream in streams]
-    lengths = [stream.x.shape[1] for stream in streams]
-    keeps = [stream.keep for stream in streams]
-    keep = None
-    if len(set(lengths)) > 1 or any(mask is not None for mask in keeps):
-        masks = zip(streams, keeps, strict=True)
-        keep = join_padded(
-            [torch.ones_like(stream.x[..., 0], dtype=torch.bool) if mask is None else mask for stream, mask in masks], 1
-        )
-    longest = max(streams, key=lambda stream: stream.x.shape[1])
-    pos = longest.pos
-    if any(stream.pos.dim() > 1 or not torch.equal(stream.pos, pos[: len(stream.pos)]) for stream in streams):
-        pos = join_padded([stream.pos.expand(len(stream.x), -1) for stream in streams], 1)
-    segment, tree = (
-        join_padded([getattr(stream, name) for stream in streams], 1) if getattr(longest, name) is not None else None
-        for name in ("segment", "tree")
-    )
-    return Stream(join_padded([stream.x for stream in streams], 1), pos, keep, longest.grid, segment, tree)
-
-
-def trim_padding(stream: Stream) -> Stream:
-    """Drop the columns at the end of a stream that are padding in every row."""
-    if stream.keep is None:
-        return stream
-    real = stream.keep.any(0).nonzero()[:, 0]
-    length = int(real[-1]) + 1 if len(real) else 1
-    return replace(stream.take_first(length), grid=stream.grid)
 
 
 def select_rows(value: Any, rows: Tensor) -> Any:

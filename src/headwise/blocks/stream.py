@@ -86,6 +86,11 @@ class Cache:
         Call it after `extend`."""
         return stream.keep
 
+    def build_mask(self, path: LayerPath, stream: Stream) -> Tensor | None:
+        """The padding mask of `extend_keep` for a fused kernel, (B, 1, 1, T): True = real token, or scores to add."""
+        keep = self.extend_keep(path, stream)
+        return None if keep is None else keep[:, None, None]
+
     def extend_positions(self, path: LayerPath, pos: Tensor) -> Tensor:
         """The positions (T,) or (B, T) of all that `extend` stored at `path`, `pos` last."""
         return pos
@@ -220,7 +225,8 @@ class Properties:
     packing            documents packed into one row (`Stream.segment`) do not depend on one another
     exact              the same inputs give the same outputs in evaluation mode
     joins              rows of different lengths may share a decoding state: what grows along the tokens is stored with
-                       `cache.extend` and masked by `cache.extend_keep`, the rest has a fixed size for each row
+                       `cache.extend`, newest tokens last, and masked by `cache.extend_keep`; the rest has a fixed size
+                       for each row; and a prompt may be read in chunks
     ragged             joins, and padding on the right of a row does not change the state that it leaves
     unbounded          its state has a fixed size and forgets: it can go on in texts longer than those of training
     """

@@ -10,10 +10,12 @@ Letters: B sources, K beams, R = B * K rows, W candidates of a row, C candidates
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from typing import Any, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from headwise.decode.coverage_penalty import build_coverage_penalty
@@ -50,29 +52,28 @@ class BeamSearch:
         self.live[:, 0] = 0  # all beams start equal, so only the first one branches
         self.tokens = request.build_first_tokens(model)
         self.ids = torch.empty(len(self.tokens), scorer.steps, dtype=torch.long, device=device)
-        lengths = [limit + self.convention.forces_eos for limit in request.compute_limits(model)]
-        self.max_penalties = torch.tensor([self._penalty(length) for length in lengths], device=device)  # (B,)
+        penalties = [self.convention.length_penalty(self.forced + 1 + step, self.alpha) for step in range(scorer.steps)]
+        self.penalties = torch.tensor(penalties, device=device)  # of hypotheses that end at a step, EOS included
+        last = [limit - 1 + self.convention.forces_eos for limit in request.compute_limits(model)]
+        self.max_penalties = self.penalties[last]  # (B,)
         self.best_scores = torch.full((self.count, pool), -torch.inf, device=device)
-        self.finished: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
-
-    def _penalty(self, length: int) -> float:
-        """The length penalty of hypotheses of `length` tokens, EOS included."""
-        return self.convention.length_penalty(self.forced + length, self.alpha)
+        self.finished: defaultdict[int, list[Hypothesis]] = defaultdict(list)
 
     def search(self, state: Any) -> Self:
         """Run the search from the state after the prompt or source."""
-        for step in range(self.scorer.steps):
+        for _ in range(self.scorer.steps):
             with self.coverage.record_attention():
-                log_probs, state = self.scorer(self.tokens, state, step)
-            rows = self.extend(log_probs, step)
+                log_probs, state = self.scorer(self.tokens, state)
+            rows = self.extend(log_probs)
             if not len(rows):
                 break
             state = state.select(rows)
             self.scorer.select(rows)
+            self.scorer.extend(self.tokens)
             self.coverage.select(rows)
         return self
 
-    def extend(self, log_probs: Tensor, step: int) -> Tensor:
+    def extend(self, log_probs: Tensor) -> Tensor:
         """Extend the hypotheses by one token, given log P (R, V); returns the rows that continue, in their order."""
         gains, tokens = topk(log_probs, self.row_candidates)
         shape = (len(self.live), self.width, self.row_candidates)
@@ -83,51 +84,75 @@ class BeamSearch:
         tokens = tokens.view(len(totals), -1).gather(1, chosen)
         if self.convention.finished_take_beams:
             totals.masked_fill_(self.ranks >= self.open, -torch.inf)
-        self.record_candidates(step, rows, tokens, totals)
-        ended = self.scorer.find_ended(tokens, self.scorer.rows.limits[:: self.width, None], step)  # (B, C)
-        self._finish(step, rows, tokens, totals, ended & (self.ranks < self.open) & (totals > -torch.inf))
-        return self._drop(step, self._continue(step, rows, tokens, totals.masked_fill_(ended, -torch.inf)))
+        steps = self.scorer.rows.done[:: self.width]  # (B,)
+        self.record_candidates(steps, rows, tokens, totals)
+        limits = self.scorer.rows.limits[:: self.width, None]
+        ended = self.scorer.find_ended(tokens, limits, steps[:, None])  # (B, C)
+        self._finish(steps, rows, tokens, totals, ended & (self.ranks < self.open) & (totals > -torch.inf))
+        rows = self._continue(rows, tokens, totals.masked_fill_(ended, -torch.inf))
+        return self._drop(steps, rows) if self.finished else rows
 
-    def record_candidates(self, step: int, rows: Tensor, tokens: Tensor, totals: Tensor) -> None:
-        """Hook for subclasses: the best candidates of a step, (B, C), with the rows that they extend."""
+    def record_candidates(self, steps: Tensor, rows: Tensor, tokens: Tensor, totals: Tensor) -> None:
+        """Hook for subclasses: the best candidates after `steps` (B,) tokens, (B, C), with the rows that they
+        extend."""
 
-    def _finish(self, step: int, rows: Tensor, tokens: Tensor, totals: Tensor, finished: Tensor) -> None:
+    def _finish(self, steps: Tensor, rows: Tensor, tokens: Tensor, totals: Tensor, finished: Tensor) -> None:
         """Move the candidates that end at this step, `finished` (B, C), to the pool."""
         if not finished.any():
             return
-        ids = torch.cat((self.ids[rows[finished], :step], tokens[finished][:, None]), dim=1)
         coverage = self.coverage.compute(rows)  # (B, C)
-        self.finished.append((self.sources[finished.nonzero()[:, 0]], ids, totals[finished], coverage[finished]))
-        scores = totals.where(finished, -torch.inf) / self._penalty(step + 1) + coverage
+        places = finished.nonzero()[:, 0]
+        ended = (self.sources[places], steps[places], tokens[finished], totals[finished], coverage[finished])
+        paths = self.ids[rows[finished]].tolist()
+        for path, source, step, token, log_prob, covered in zip(paths, *(x.tolist() for x in ended), strict=True):
+            ids = path[:step] if token in self.scorer.ends else [*path[:step], token]
+            length = self.forced + step + 1
+            scored = score_hypothesis(ids, log_prob, self.alpha, length, self.convention.length_penalty)
+            self.finished[source].append(replace(scored, score=scored.score + covered))
+        scores = totals.where(finished, -torch.inf) / self.penalties[steps][:, None] + coverage
         self.best_scores = torch.cat((self.best_scores, scores), dim=1).topk(self.best_scores.shape[1])[0]
         if self.convention.finished_take_beams:
             self.open -= finished.sum(1, keepdim=True)
 
-    def _continue(self, step: int, rows: Tensor, tokens: Tensor, totals: Tensor) -> Tensor:
+    def _continue(self, rows: Tensor, tokens: Tensor, totals: Tensor) -> Tensor:
         """Make the best candidates that have not ended the live hypotheses; returns the rows that they extend, (R,)."""
         if self.candidates > self.width:
             totals, order = totals.topk(self.width)  # (B, C) -> (B, K)
             rows, tokens = rows.gather(1, order), tokens.gather(1, order)
         self.live, self.tokens, rows = totals, tokens.flatten(), rows.flatten()
-        self.ids = self.ids[rows]
-        self.ids[:, step] = self.tokens
+        self.ids = self.ids[rows].scatter_(1, self.scorer.rows.done[:, None], self.tokens[:, None])
         return rows
 
-    def _drop(self, step: int, rows: Tensor) -> Tensor:
+    def _drop(self, steps: Tensor, rows: Tensor) -> Tensor:
         """Drop the sources whose search has ended; returns the rows of the others."""
-        if not self.finished:
-            return rows
-        active = self._can_improve(step).nonzero()[:, 0]
-        if len(active) == len(self.live):
-            return rows
-        self.sources, self.open, self.live, self.max_penalties, self.best_scores = (
-            tensor[active] for tensor in (self.sources, self.open, self.live, self.max_penalties, self.best_scores)
-        )
-        active_rows = (active[:, None] * self.width + self.beams).flatten()  # (B, K) -> (R,)
-        self.tokens, self.ids = self.tokens[active_rows], self.ids[active_rows]
-        return rows[active_rows]
+        active = self._can_improve(steps).nonzero()[:, 0]
+        return rows if len(active) == len(self.live) else rows[self.select_sources(active)]
 
-    def _can_improve(self, step: int) -> Tensor:
+    def select_sources(self, active: Tensor) -> Tensor:
+        """Continue with these sources; returns their rows."""
+        names = ("sources", "open", "live", "max_penalties", "best_scores")
+        self.sources, self.open, self.live, self.max_penalties, self.best_scores = (
+            getattr(self, name)[active] for name in names
+        )
+        rows = (active[:, None] * self.width + self.beams).flatten()  # (B, K) -> (R,)
+        self.tokens, self.ids = self.tokens[rows], self.ids[rows]
+        return rows
+
+    def join(self, other: BeamSearch) -> None:
+        """Append the sources of another search with the same settings, whatever their steps; they are numbered on."""
+        self.sources = torch.cat((self.sources, other.sources + self.count))
+        self.count += other.count
+        self.open, self.live, self.tokens, self.max_penalties, self.best_scores = (
+            torch.cat((getattr(self, name), getattr(other, name)))
+            for name in ("open", "live", "tokens", "max_penalties", "best_scores")
+        )
+        if len(other.penalties) > len(self.penalties):
+            self.penalties = other.penalties
+        longest = len(self.penalties)
+        self.ids = torch.cat([F.pad(ids, (0, longest - ids.shape[1])) for ids in (self.ids, other.ids)])
+        self.scorer.join(other.scorer)
+
+    def _can_improve(self, steps: Tensor) -> Tensor:
         """Whether the live hypotheses of a source may still enter its pool, (B,).
 
         log P never rises. A penalty that grows with length is largest at the maximum length, which bounds the score
@@ -136,17 +161,14 @@ class BeamSearch:
         """
         worst = self.best_scores[:, -1]
         longest = self.early_stopping == "never" and self.alpha > 0
-        bounds = self.live.amax(1) / (self.max_penalties if longest else self._penalty(step + 1))
+        bounds = self.live.amax(1) / (self.max_penalties if longest else self.penalties[steps])
         can_improve = bounds > worst
         return can_improve & (worst == -torch.inf) if self.early_stopping is True else can_improve
 
     def hypotheses(self) -> list[list[Hypothesis]]:
         """The best finished hypotheses of each source, best first."""
-        hypotheses: list[list[Hypothesis]] = [[] for _ in range(self.count)]
-        for finished in self.finished:
-            length = self.forced + finished[1].shape[1]
-            for source, path, log_prob, coverage in zip(*(tensor.tolist() for tensor in finished), strict=True):
-                path = path[:-1] if path[-1] in self.scorer.ends else path
-                scored = score_hypothesis(path, log_prob, self.alpha, length, self.convention.length_penalty)
-                hypotheses[source].append(replace(scored, score=scored.score + coverage))
-        return [rank_hypotheses(candidates, self.nbest) for candidates in hypotheses]
+        return [self.rank(source) for source in range(self.count)]
+
+    def rank(self, source: int) -> list[Hypothesis]:
+        """The best finished hypotheses of a source, best first."""
+        return rank_hypotheses(self.finished[source], self.nbest)

@@ -113,8 +113,9 @@ def _stream_tokens(model: Generator, request: Request, inputs: Tensor, pick: Pic
     count = choose_threads(model, 1, request.device)
     for step in range(scorer.longest):
         with eval_mode(model), use_threads(count):
-            log_probs, state = scorer(token, state, step)
+            log_probs, state = scorer(token, state)
             token = pick(log_probs, step, row)[1]
+            scorer.extend(token)
         if int(token) in ends:
             return
         yield int(token)

@@ -45,6 +45,7 @@ class Ensemble(nn.Module):
         self.start_id, self.end_id, self.vocab = first.start_id, first.end_id, first.vocab
         self.continues_prompt = first.continues_prompt
         self.ragged = all(model.ragged for model in models)
+        self.joins = all(model.joins for model in models)
         self.max_length = min((model.max_length for model in models if model.max_length), default=0)
 
     def start(self, source: Tensor, beams: int = 1) -> EnsembleState:

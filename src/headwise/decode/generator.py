@@ -6,7 +6,7 @@ Letters: B sources, K rows of a source, R = B * K rows, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -57,6 +57,11 @@ class Generator(Protocol):
     @property
     def ragged(self) -> bool:
         """Whether `start` takes a batch of prompts of different lengths, padded on the right."""
+        ...
+
+    @property
+    def joins(self) -> bool:
+        """Whether rows of different lengths may share a state."""
         ...
 
     @property
@@ -207,7 +212,9 @@ class NextTokenScorer:
             sources=request.build_sources(model) if config.reads_source else none,
             prompt_lengths=self._per_row(request.count_prompts(model), request),
             limits=self._per_row(limits, request),
-            first_limit=min(limits),
+            done=torch.zeros(len(limits) * config.rows, dtype=torch.long, device=device),
+            least_done=0,
+            least_left=min(limits),
             forced=request.count_forced(model),
         )
 
@@ -215,25 +222,40 @@ class NextTokenScorer:
     def _per_row(numbers: list[int], request: Request) -> Tensor:
         return torch.tensor(numbers, device=request.device).repeat_interleave(request.config.rows)  # (B,) -> (R,)
 
-    def __call__(self, tokens: Tensor, state: Any, done: int) -> tuple[Tensor, Any]:
-        """Last tokens (R,) -> log P (R, V) of the token after `done` generated ones, and the new state."""
+    def __call__(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Last tokens (R,) -> log P (R, V) of the next, and the new state."""
         logits, state = self.model.step(tokens, state)
+        return self.score(logits), state
+
+    def score(self, logits: Tensor) -> Tensor:
+        """Logits (R, V) -> log P."""
         scores = logits.float()
-        self.rows = self.rows.extend(tokens[:, None] if self.keeps_history and done else None, done)
         for process in self.processors:
             scores = process(scores, self.rows)
-        return scores, state
+        return scores
 
-    def find_ended(self, tokens: Tensor, limits: Tensor, done: int) -> Tensor:
+    def find_ended(self, tokens: Tensor, limits: Tensor, done: Tensor) -> Tensor:
         """Which of the tokens end an output after `done` others: EOS, and all where outputs are cut at `limits`."""
         ended = tokens == self.ends[0]
         for end in self.ends[1:]:
             ended |= tokens == end
         return ended | (limits <= done + 1) if self.cuts_at_limit else ended
 
+    def extend(self, tokens: Tensor) -> None:
+        """Continue with these tokens, one of each row."""
+        self.rows = self.rows.extend(tokens[:, None] if self.keeps_history else None)
+
     def select(self, rows: Tensor) -> None:
         """Continue with these rows, in this order."""
         self.rows = self.rows.select(rows)
+
+    def set_bounds(self, least_done: int, least_left: int) -> None:
+        """Set the numbers of tokens of the shortest output, and of the one that is nearest to its limit."""
+        self.rows = replace(self.rows, least_done=least_done, least_left=least_left)
+
+    def join(self, other: NextTokenScorer) -> None:
+        """Append the rows of another scorer with the same processors."""
+        self.rows = self.rows.join(other.rows)
 
 
 def topk(scores: Tensor, count: int, block: int = 64) -> tuple[Tensor, Tensor]:

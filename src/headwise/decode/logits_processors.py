@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from headwise.decode.config import NO_TOKEN, DecodeConfig
@@ -28,22 +29,40 @@ class Rows:
     sources: Tensor  # (R, S) the source or prompt, padded on the left
     prompt_lengths: Tensor  # (R,) tokens before the first generated one, BOS included
     limits: Tensor  # (R,) maximum lengths of the outputs
-    first_limit: int  # at most the least of them, on the host
+    done: Tensor  # (R,) generated tokens
+    least_done: int  # at most the least of `done`, on the host
+    least_left: int  # at most the least of `limits - done`, on the host
     forced: int = 0  # tokens of the prompt that count as generated
-    done: int = 0  # generated tokens
 
-    def extend(self, tokens: Tensor | None, done: int) -> Rows:
-        """The rows after `done` generated tokens, of which `tokens` (R, 1) are the last that the history lacks."""
+    def extend(self, tokens: Tensor | None) -> Rows:
+        """The rows after one more token each, which `tokens` (R, 1) adds to the history."""
         history = self.history if tokens is None else torch.cat((self.history, tokens), dim=1)
-        return replace(self, history=history, done=done)
+        least = {"least_done": self.least_done + 1, "least_left": self.least_left - 1}
+        return replace(self, history=history, done=self.done + 1, **least)
 
     def select(self, rows: Tensor) -> Rows:
         """These rows, in this order."""
-        if len(rows) == len(self.limits):  # reordered rows belong to one source
-            return replace(self, history=self.history[rows])
-        history, sources = self.history[rows], self.sources[rows]
-        lengths, limits = self.prompt_lengths[rows], self.limits[rows]
-        return replace(self, history=history, sources=sources, prompt_lengths=lengths, limits=limits)
+        return replace(self, **{name: getattr(self, name)[rows] for name in PER_ROW})
+
+    def join(self, other: Rows) -> Rows:
+        """These rows and those of another batch with the same processors."""
+        return Rows(
+            **{name: join_left_padded(getattr(self, name), getattr(other, name)) for name in PER_ROW},
+            least_done=min(self.least_done, other.least_done),
+            least_left=min(self.least_left, other.least_left),
+            forced=self.forced,
+        )
+
+
+PER_ROW = ("history", "sources", "prompt_lengths", "limits", "done")
+
+
+def join_left_padded(first: Tensor, second: Tensor) -> Tensor:
+    """Concatenate rows of tokens (R, L), the shorter ones padded on the left; or numbers (R,)."""
+    if first.dim() == 1:
+        return torch.cat((first, second))
+    longest = max(first.shape[1], second.shape[1])
+    return torch.cat([F.pad(ids, (longest - ids.shape[1], 0), value=NO_TOKEN) for ids in (first, second)])
 
 
 # Scores (R, V) after the processors before it -> scores. Those after the log softmax may change them in place.
@@ -156,7 +175,7 @@ def suppress_first(config: DecodeConfig, device: torch.device) -> LogitsProcesso
     forces = config.forced_bos_token_id != NO_TOKEN
 
     def process(scores: Tensor, rows: Rows) -> Tensor:
-        if rows.done > forces:
+        if rows.least_done > forces:
             return scores
         first = (rows.prompt_lengths == 1).long() * forces  # (R,) 1 where the token before it is forced
         begins = (first == rows.done)[:, None]
@@ -169,7 +188,7 @@ def end_at_limit(end: int) -> LogitsProcessor:
     """At the maximum length EOS is the only token, with its own log P."""
 
     def process(scores: Tensor, rows: Rows) -> Tensor:
-        if rows.done < rows.first_limit:
+        if rows.least_left > 0:
             return scores
         due = rows.limits <= rows.done
         log_probs = scores[:, end].clone()
@@ -227,8 +246,7 @@ def end_not_before(config: DecodeConfig, ends: Sequence[int]) -> LogitsProcessor
 
     def process(scores: Tensor, rows: Rows) -> Tensor:
         early = rows.prompt_lengths + rows.done < config.min_total_length
-        if rows.forced + rows.done < config.min_length:
-            early = torch.ones_like(early)
+        early |= rows.forced + rows.done < config.min_length
         if forces_eos:
             early &= rows.limits > rows.done
         for end in ends:
@@ -242,7 +260,7 @@ def force_first(token: int) -> LogitsProcessor:
     """The first token after BOS or the decoder start, if no prompt follows it; its log P is 0."""
 
     def process(scores: Tensor, rows: Rows) -> Tensor:
-        return force(scores, rows.prompt_lengths == 1, token) if not rows.done else scores
+        return scores if rows.least_done else force(scores, (rows.prompt_lengths == 1) & (rows.done == 0), token)
 
     return process
 
@@ -251,7 +269,7 @@ def force_last(token: int) -> LogitsProcessor:
     """The last token of an output of maximum length; its log P is 0."""
 
     def process(scores: Tensor, rows: Rows) -> Tensor:
-        return force(scores, rows.limits == rows.done + 1, token) if rows.done + 1 >= rows.first_limit else scores
+        return force(scores, rows.limits == rows.done + 1, token) if rows.least_left <= 1 else scores
 
     return process
 
@@ -268,17 +286,18 @@ def end_after_stop(tokeniser: Tokeniser, stop: Sequence[str], end: int) -> Logit
     return lambda scores, rows: force(scores, find_stops(tokeniser, rows.history, rows.done, stop), end)
 
 
-def find_stops(tokeniser: Tokeniser, history: Tensor, generated: int, stop: Sequence[str]) -> Tensor:
-    """Whether the text of the last `generated` tokens of each row contains a stop string, (R,); earlier tokens were
-    checked in earlier steps."""
+def find_stops(tokeniser: Tokeniser, history: Tensor, generated: Tensor, stop: Sequence[str]) -> Tensor:
+    """Whether the text of the last `generated` (R,) tokens of each row contains a stop string, (R,); earlier tokens
+    were checked in earlier steps."""
     span = max(len(string.encode()) for string in stop)  # the most tokens of a stop string: each has a byte or more
-    new = min(generated, span)
+    counts = generated.clamp(max=span).tolist()
     # One more token, whose text is removed again: it decides how the next one is joined to it.
-    tails = history[:, max(0, history.shape[1] - new - 1) :].tolist()
+    tails = history[:, max(0, history.shape[1] - max(counts, default=0) - 1) :].tolist()
 
-    def has_stop(tail: list[int]) -> bool:
-        tail = [PAD if token == NO_TOKEN else token for token in tail]
+    def has_stop(tail: list[int], new: int) -> bool:
+        tail = [PAD if token == NO_TOKEN else token for token in tail[max(0, len(tail) - new - 1) :]]
         text = tokeniser.decode(tail)[len(tokeniser.decode(tail[: len(tail) - new])) :]
         return any(string in text for string in stop)
 
-    return torch.tensor([has_stop(tail) for tail in tails], device=history.device)
+    found = [has_stop(tail, new) for tail, new in zip(tails, counts, strict=True)]
+    return torch.tensor(found, dtype=torch.bool, device=history.device)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import fsum
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from headwise.decode.config import DecodeConfig
 from headwise.decode.generator import Generator, NextTokenScorer, Request
 from headwise.decode.hypothesis import Hypothesis, rank_hypotheses, score_hypothesis
 
@@ -23,9 +24,10 @@ def run_token_loop(model: Generator, state: Any, request: Request, pick: PickTok
     # Checking which rows have ended synchronises host and device: expensive on a GPU, free on a CPU.
     check_every = 1 if request.device.type == "cpu" else 8
     for step in range(scorer.steps):
-        log_probs, state = scorer(paths.tokens, state, step)
+        log_probs, state = scorer(paths.tokens, state)
         gains, tokens = pick(log_probs, step, paths.rows)
-        paths.extend(gains, tokens, ended=scorer.find_ended(tokens, scorer.rows.limits, step))
+        paths.extend(gains, tokens, ended=scorer.find_ended(tokens, scorer.rows.limits, scorer.rows.done))
+        scorer.extend(tokens)
         if step % check_every == 0 or step == scorer.steps - 1:
             rows = paths.drop_ended()
             if rows is None:
@@ -90,6 +92,11 @@ class Paths:
         """The hypothesis of a row, up to its first EOS or, where outputs are cut at the maximum length, up to that."""
         ends = (step for step, token in enumerate(path[:max_steps]) if token in self.ends)
         length = next(ends, max_steps)
-        generated = min(length + 1, max_steps)  # with EOS
-        log_prob, alpha = fsum(log_probs[:generated]), self.config.length_penalty
-        return score_hypothesis(path[:length], log_prob, alpha, self.forced + generated, self.convention.length_penalty)
+        return score_path(path[:length], log_probs[: min(length + 1, max_steps)], self.config, self.forced)
+
+
+def score_path(ids: Sequence[int], log_probs: Sequence[float], config: DecodeConfig, forced: int) -> Hypothesis:
+    """The hypothesis of `ids`, given log P of its tokens and of EOS, if it has one; `forced` tokens of the prompt count
+    as generated."""
+    length, penalty = forced + len(log_probs), config.conventions.length_penalty
+    return score_hypothesis(ids, fsum(log_probs), config.length_penalty, length, penalty)

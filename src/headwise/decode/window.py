@@ -43,7 +43,7 @@ class SlidingWindow(nn.Module):
     """A language model whose output length is unlimited; it attends to at most `context` tokens."""
 
     continues_prompt = True
-    ragged = False  # rows restart together, so each batch has prompts of one length
+    ragged = joins = False  # rows restart together, so each batch has prompts of one length
     max_length = 0
 
     def __init__(self, model: Generator, context: int):

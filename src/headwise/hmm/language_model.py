@@ -58,7 +58,7 @@ class HiddenMarkovLanguageModel(HtmlTree, nn.Module):
     """A hidden Markov language model: `fit` maximises the likelihood of texts. Its logits are log-probabilities."""
 
     start_id, end_id, continues_prompt = BOS, EOS, True
-    ragged, unbounded, max_length = True, True, 0
+    ragged, joins, unbounded, max_length = True, True, True, 0
 
     initial: Tensor  # (K,)
     transition: Tensor  # (K, K)  p(next state | state)

@@ -87,12 +87,13 @@ class Completer:
         tokens = request.build_first_tokens(self.model)
         with eval_mode(self.model):
             state = self.model.start(request.build_inputs(self.model), beams=rows)
-            for step in range(scorer.longest):
-                log_probs, state = scorer(tokens, state, step)
+            for _ in range(scorer.longest):
+                log_probs, state = scorer(tokens, state)
                 parents, tokens = self._extend(search, log_probs + search.log_probs[:, None], letters)
                 if float(search.log_probs.exp().sum()) <= MIN_REMAINING * search.letters_prob:
                     break
                 state = state.select(parents)
+                scorer.extend(tokens)
         best = sorted(search.words.items(), key=lambda item: (-item[1], item[0]))[:count]
         return [Completion(word.decode(errors="replace").strip(), p / search.letters_prob) for word, p in best]
 

@@ -6,12 +6,13 @@ Letters: B sources, R rows, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.cache import DecodingCache, join_streams, select_rows
+from headwise.blocks.cache import DecodingCache, select_rows
+from headwise.blocks.row_buffers import StreamRows, trim_padding
 from headwise.blocks.stack import Decoder
 from headwise.blocks.stream import NO_RECORD, RECORDER, Context, Part, Stream
 from headwise.errors import UserError
@@ -26,13 +27,42 @@ class DecodingState:
     decoder: Decoder
     memory: dict[str, Stream]
     cache: DecodingCache
-    run: Callable[[Tensor, int, Tensor | None], Tensor]  # the decoder's decode step, bound to memory and cache
+    run: Callable[[Tensor, int, Tensor | None], Tensor] | None = None  # the decoder's decode step, once it is needed
     length: int = 0  # tokens of the longest row
-    padding_lengths: Tensor | None = None  # (R, 1) padding of each row, up to `length`; None: rows have one length
+    sources: dict[str, StreamRows] = field(default_factory=dict)  # the buffers of `memory` after sources have joined
 
     @classmethod
     def begin(cls, decoder: Decoder, memory: dict[str, Stream], cache: DecodingCache) -> DecodingState:
-        return cls(decoder, memory, cache, decoder.build_decode_step(Context(memory, cache, record=NO_RECORD)))
+        state = cls(decoder, memory, cache)
+        if memory:  # whose keys and values are computed once for all sources that start together
+            state.build_run()
+        return state
+
+    def build_run(self) -> Callable[[Tensor, int, Tensor | None], Tensor]:
+        """Bind the decoder's decode step to memory and cache."""
+        self.run = self.decoder.build_decode_step(Context(self.memory, self.cache, record=NO_RECORD))
+        return self.run
+
+    def copy_row(self, row: int, length: int | None = None) -> DecodingState:
+        """A state of its own for one row, as it was after `length` tokens (None: as it is). States of a fixed size
+        cannot go back (`can_shorten`)."""
+        read = int(self.lengths[row])
+        length = read if length is None else length
+        cache = self.cache.copy_row(row, read, length)
+        memory = {name: select_rows(stream, torch.tensor([row])) for name, stream in self.memory.items()}
+        state = DecodingState(self.decoder, memory, cache, length=length)
+        state._trim_memory()
+        return state
+
+    @property
+    def can_shorten(self) -> bool:
+        """Whether the state has what it was after fewer tokens: keys and values, and no states of a fixed size."""
+        return not self.cache.states and not self.cache.limit
+
+    @property
+    def padding_lengths(self) -> Tensor | None:
+        """The padding of each row, (R, 1), up to `length`; None: rows have one length."""
+        return self.cache.padding
 
     @property
     def lengths(self) -> Tensor:
@@ -42,37 +72,51 @@ class DecodingState:
         return self.length - self.padding_lengths[:, 0]
 
     def select(self, rows: Tensor) -> DecodingState:
-        """Select and reorder rows, as beam search does; rows that are left out leave the batch."""
+        """Select and reorder rows, as beam search does; rows that are left out leave the batch, and a row may be
+        repeated."""
         leave = len(rows) < self.cache.rows
-        if self.cache.moves_sources(rows):
-            self.memory.update(select_rows(self.memory, self.cache.find_sources(rows)))
-        self.cache.select(rows)
-        if self.padding_lengths is not None:
-            self.padding_lengths = self.padding_lengths.index_select(0, rows)
-            if leave:
-                self._compact()
+        moved = self.cache.select(rows)
+        if moved is not None:
+            for name, memory in self.memory.items():
+                if name in self.sources:
+                    self.sources[name].move(moved.moves)
+                    self._set_memory(name, self.sources[name].stream)
+                else:
+                    self.memory[name] = select_rows(memory, moved.sources)
+        if leave:
+            self.forget_columns()
         return self
 
     def join(self, other: DecodingState) -> DecodingState:
         """Continuous batching: append the rows of another state of the same model, which must not be used any more.
-        Each row goes on from its own position, as it would alone. Different numbers of beams are refused, and rows of
-        different lengths where a part does not declare `joins`."""
+        Each row goes on from its own position, as it would alone; only the new rows are copied. Different numbers of
+        beams are refused, and rows of different lengths where a part does not declare `joins`."""
         self._check_join(other)
-        self._compact()
-        other._compact()
         device = other.lengths.device
         lengths = torch.cat((self.lengths.to(device), other.lengths))  # (R,)
         self.length = max(self.length, other.length)
-        padding_lengths = (self.length - lengths).unsqueeze(1)
-        self.padding_lengths = padding_lengths if bool(padding_lengths.any()) else None
-        self.cache.join(other.cache, ragged=self.padding_lengths is not None)
+        other._trim_memory()
         for name, memory in self.memory.items():
-            pair = (memory, other.memory[name])
-            joined = self.memory[name] = join_streams(pair)
-            if joined.x.shape[1] < max(stream.x.shape[1] for stream in pair):
-                # padding was removed from the memory: its keys and values in the cache are computed again
-                self.cache.per_source.clear()
+            if name not in self.sources:
+                self._set_memory(name, trim_padding(memory))
+                self.sources[name] = StreamRows(self.memory[name])
+        padding = (self.length - lengths).unsqueeze(1)
+        self.cache.join(other.cache, padding if bool(padding.any()) else None)
+        for name, rows in self.sources.items():
+            rows.join(other.memory[name])
+            self.memory[name] = rows.stream
         return self
+
+    def _trim_memory(self) -> None:
+        """Drop the columns at the end of the memory that are padding in every row."""
+        for name, memory in self.memory.items():
+            self._set_memory(name, trim_padding(memory))
+
+    def _set_memory(self, name: str, memory: Stream) -> None:
+        before, after = self.memory[name].x.shape[1], memory.x.shape[1]
+        if after < before:
+            self.cache.narrow_sources(before, after)
+        self.memory[name] = memory
 
     def _check_join(self, other: DecodingState) -> None:
         if other.decoder is not self.decoder:
@@ -87,15 +131,15 @@ class DecodingState:
                 "read as many tokens, or decode them in separate states"
             )
 
-    def _compact(self) -> None:
+    def forget_columns(self) -> None:
         """Drop the columns of the cache that are padding in every row."""
-        if self.padding_lengths is None:
+        padding = self.padding_lengths
+        if padding is None:
             return
-        least, most = int(self.padding_lengths.min()), int(self.padding_lengths.max())
+        least, most = int(padding.min()), int(padding.max())
         if least or not most:
-            self.cache.compact(ragged=least < most)
+            self.cache.forget(least, padding - least if least < most else None)
             self.length -= least
-            self.padding_lengths = self.padding_lengths - least if least < most else None
 
 
 class GenerativeModel(HtmlTree, nn.Module):
@@ -138,6 +182,6 @@ class GenerativeModel(HtmlTree, nn.Module):
                 tokens, state.length, state.padding_lengths, Context(state.memory, state.cache)
             )
         else:
-            x = state.run(tokens, state.length, state.padding_lengths)
+            x = (state.run or state.build_run())(tokens, state.length, state.padding_lengths)
         state.length += 1
         return self.decoder.head(x), state

@@ -59,15 +59,23 @@ class LanguageModel(GenerativeModel):
         positions continue from the last real token."""
         keep = ids != PAD
         if ids.is_meta or bool(keep.all()):  # what has no contents has no padding
-            stream = self.decoder.embed(ids)
-        else:
-            self._check_ragged()
-            keep, order = keep.sort(dim=1, descending=True, stable=True)
-            state.padding_lengths = (~keep).sum(1, keepdim=True)
-            pos = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)  # a row for each: those to come differ
-            stream = self.decoder.embed(ids.gather(1, order), keep, pos=pos)
+            self.read(ids, state)
+            return
+        self._check_ragged()
+        keep, order = keep.sort(dim=1, descending=True, stable=True)
+        pos = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)  # a row for each: those to come differ
+        stream = self.decoder.embed(ids.gather(1, order), keep, pos=pos)
         self.decoder.stack(stream, Context(cache=state.cache).at("decoder"))
         state.length = ids.shape[1]
+        state.cache.align((~keep).sum(1, keepdim=True))
+        state.forget_columns()
+
+    def read(self, ids: Tensor, state: DecodingState) -> None:
+        """Read (further) tokens (R, T) of prompts into a state whose rows have one length: after the first, parts must
+        declare `joins`."""
+        stream = self.decoder.embed(ids, start=state.length)
+        self.decoder.stack(stream, Context(cache=state.cache).at("decoder"))
+        state.length += ids.shape[1]
 
     def _check_ragged(self) -> None:
         if denying := self.decoder.stack.find_parts_without("ragged"):

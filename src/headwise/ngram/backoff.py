@@ -100,7 +100,7 @@ class Backoff(HtmlTree, nn.Module):
     """A back-off language model: tables of n-grams by order from 1. Its logits are log-probabilities."""
 
     start_id, end_id, continues_prompt = BOS, EOS, True
-    ragged, unbounded, max_length = True, True, 0
+    ragged, joins, unbounded, max_length = True, True, True, 0
 
     def __init__(self, tables: list[NgramTable], vocab: int):
         super().__init__()

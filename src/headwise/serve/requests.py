@@ -27,7 +27,7 @@ class GenerationRequest:
 @dataclass(frozen=True, slots=True)
 class TokenEvent:
     """A token of an output; of a prompt where `output` is PROMPT. Tokens that beam search finds are known at its end,
-    and have no events. EOS has one."""
+    and have no events; EOS has none either."""
 
     key: Hashable
     output: int  # which of `nbest`
@@ -44,7 +44,7 @@ class FinishedEvent:
     hypotheses: list[Hypothesis]  # best first
     reasons: tuple[Reason, ...]  # why each of them ended
     prompt_tokens: int
-    completion_tokens: int  # of all hypotheses, EOS included
+    completion_tokens: int  # of all hypotheses, without EOS
     outputs: tuple[int, ...] = ()  # the `output` of the token events of each hypothesis; empty for beam search
 
 

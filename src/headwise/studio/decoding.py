@@ -198,14 +198,14 @@ class RecordingBeam(BeamSearch):
         self.nodes: list[BeamNode] = []
         self.node_of_slot = [-1] * self.width  # index of the node in each slot
 
-    def record_candidates(self, step: int, rows: Tensor, tokens: Tensor, totals: Tensor) -> None:
+    def record_candidates(self, steps: Tensor, rows: Tensor, tokens: Tensor, totals: Tensor) -> None:
         nodes = [-1] * self.width
         for slot, (row, token, total) in enumerate(
             zip(rows[0].tolist(), tokens[0].tolist(), totals[0].tolist(), strict=True)
         ):
             if isfinite(total):
                 nodes[slot] = len(self.nodes)
-                self.nodes.append(BeamNode(step, slot, self.node_of_slot[row], token, total))
+                self.nodes.append(BeamNode(int(steps[0]), slot, self.node_of_slot[row], token, total))
         self.node_of_slot = nodes
 
 

@@ -332,7 +332,8 @@ def check_packing(trial: Trial) -> None:
 @torch.no_grad()
 def check_joins(trial: Trial) -> None:
     """Continuous batching: rows that have read different numbers of tokens share a decoding state and go on as they do
-    alone, also after one of them leaves."""
+    alone, also after one of them leaves; and prompts may be read in chunks."""
+    _check_chunks(trial)
     x, memory, caches = trial.draw(3), trial.memory(3), []
     lengths = (trial.length - 3, 1, 0)  # the last row joins before its first token
     for row, length in enumerate(lengths):
@@ -342,16 +343,25 @@ def check_joins(trial: Trial) -> None:
         caches.append(cache)
     shared = caches[0]
     try:
-        for cache in caches[1:]:
-            shared.join(cache, ragged=True)
+        for count, cache in enumerate(caches[1:], start=2):
+            read = torch.tensor(lengths[:count]).unsqueeze(1)
+            shared.join(cache, read.max() - read)
         _step_rows(trial, x, memory, shared, torch.tensor(lengths), steps=2)
         rows = torch.tensor([2, 1])  # the longest leaves
         shared.select(rows)
-        shared.compact(ragged=True)
+        read = torch.tensor(lengths)[rows].unsqueeze(1)
+        shared.forget(lengths[0] - int(read.max()), read.max() - read)
         memory = replace(memory, x=memory.x[rows])
         _step_rows(trial, x[rows], memory, shared, torch.tensor(lengths)[rows] + 2, steps=1)
     except RuntimeError as error:
         raise AssertionError(f"states of rows of different lengths do not fit together: {error}") from None
+
+
+def _check_chunks(trial: Trial) -> None:
+    x, cache, length = trial.draw(trial.rows), DecodingCache(trial.rows), trial.length
+    ends = ((0, 2), (2, length - 1), (length - 1, length))
+    chunks = [trial.run(x[:, start:end], start=start, cache=cache) for start, end in ends]
+    _compare(torch.cat(chunks, 1), trial.run(x), "in chunks, outputs")
 
 
 @torch.no_grad()
@@ -366,6 +376,7 @@ def check_ragged(trial: Trial) -> None:
     prompts = torch.where(keep.unsqueeze(-1), x[:, :longest], x[:, :longest] + 1)
     cache = DecodingCache(2)
     trial.run(prompts, cache=cache, keep=keep, pos=pos, memory=memory, prefill=True)
+    cache.align(longest - lengths.unsqueeze(1))
     _step_rows(trial, x, memory, cache, lengths, steps=2)
 
 
@@ -417,7 +428,7 @@ def _feed(trial: Trial, x: Tensor, limit: int) -> tuple[Tensor, int]:
     """Outputs of tokens that are fed one by one, and how many numbers the decoding state holds after the last."""
     cache, memory = DecodingCache(len(x), limit=limit), trial.memory(len(x))
     outputs = [trial.run(x[:, at : at + 1], start=at, cache=cache, memory=memory) for at in range(x.shape[1])]
-    growing = (tensor for entry in cache.growing.values() for tensor in entry.read(limit))
+    growing = (tensor for entry in cache.growing.values() for tensor in entry.read_last(limit))
     return torch.cat(outputs, 1), sum(tensor.numel() for tensor in (*growing, *cache.states.values()))
 
 

@@ -128,8 +128,7 @@ class SelfProjection(QKVProjection):
                 cache.extend_positions(path, at.pos)
             if group > 1:  # query heads become further queries of the head they share: (R, H, 1, D) -> (R, G, H/G, D)
                 q = q.unflatten(1, (-1, group)).squeeze(3)
-            keep = cache.extend_keep(path, at)
-            return q, k, v, None if keep is None else keep[:, None, None]  # (R, T) -> (R, 1, 1, T)
+            return q, k, v, cache.build_mask(path, at)
 
         return step
 

@@ -27,6 +27,7 @@ class Pattern(ScoreMod):
 
     needs_positions = True
     uniform = False  # whether all queries of a block attend to the same keys
+    relative = False  # whether it depends on the distance of query and key alone
 
     def __init__(self, block: int, left: int, right: int, causal: bool):
         super().__init__()
@@ -80,6 +81,8 @@ class Local(Pattern):
 class Sliding(Pattern):
     """Sliding window: a token attends to `left` tokens before it and `right` after it (Beltagy et al. 2020)."""
 
+    relative = True
+
     def __init__(self, left: int, right: int = 0, causal: bool = False):
         # About as long as the window: longer blocks compute more masked scores, shorter ones leave kernels little work.
         block = min(max(left, 0 if causal else right, 32), 256)
@@ -95,6 +98,8 @@ class Sliding(Pattern):
 class Strided(Pattern):
     """Strided attention: a token attends to tokens nearer than `stride` and to every `stride`-th one beyond (Child et
     al. 2019, section 4.3: both parts in one head)."""
+
+    relative = True
 
     def __init__(self, stride: int, causal: bool = False):
         super().__init__(stride, stride, stride, causal)

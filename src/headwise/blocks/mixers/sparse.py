@@ -47,7 +47,8 @@ class BlockSparseAttention(QKVMixer):
 
     @property
     def properties(self) -> Properties:
-        return Properties(causal=self.causal, steppable=self.causal, packing=True)
+        joins = self.causal and self.pattern.relative  # the newest tokens of all rows are in one column
+        return Properties(causal=self.causal, steppable=self.causal, packing=True, joins=joins, ragged=joins)
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, stream: Stream, ctx: Context) -> Tensor:
         k, v = ctx.cache.extend(ctx.path, 2, k, v)

@@ -1,0 +1,313 @@
+"""Continuous batching: requests join a running batch when there is room and leave it when they are done, between any
+two tokens (Yu et al. 2022, Orca: iteration-level scheduling).
+
+A request waits, reads its prompt (prefill), joins a lane, and leaves. Long prompts are read in chunks, so that the rows
+that run never wait for more than `prefill_tokens` tokens of others between two of their own. A model whose parts do not
+declare `joins` decodes each group of requests that start together in a lane of its own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator as Iterable
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from headwise.decode.coverage_penalty import build_coverage_penalty
+from headwise.decode.generator import Generator, Request, source_length
+from headwise.decode.logits_processors import build_processors
+from headwise.decode.window import wrap_in_window
+from headwise.errors import UserError
+from headwise.models.generative import DecodingState
+from headwise.models.language_model import LanguageModel
+from headwise.serve.lane import Lane
+from headwise.serve.prefixes import PrefixCache, make_source_key
+from headwise.serve.requests import Event, FailedEvent, GenerationRequest, TokenEvent
+from headwise.serve.searches import Job
+from headwise.text import PAD
+from headwise.text.base import Tokeniser
+
+
+@dataclass
+class Reading:
+    """A job whose prompt is being read in chunks."""
+
+    job: Job
+    state: Any
+    read: int
+
+
+class ContinuousBatcher:
+    """Decodes the requests of one model in one batch. Not thread-safe: one thread calls it.
+
+    At most `max_rows` rows run at a time, and their caches hold at most `max_tokens` tokens, padding included: a
+    request is admitted when its longest outputs fit. `prefill_tokens` bounds the tokens of prompts that are read
+    between two steps of running rows; `prefix_tokens` bounds the cache of prompts that may come again.
+    """
+
+    def __init__(
+        self,
+        model: Generator,
+        tokeniser: Tokeniser | None = None,
+        device: torch.device | str = "cpu",
+        max_rows: int = 64,
+        max_tokens: int = 131_072,
+        prefill_tokens: int = 512,
+        prefix_tokens: int = 8192,
+    ):
+        self.model, self.tokeniser, self.device = model, tokeniser, torch.device(device)
+        self.max_rows, self.max_tokens, self.prefill_tokens = max_rows, max_tokens, prefill_tokens
+        self.prefixes = PrefixCache(prefix_tokens)
+        self.queue: deque[Job] = deque()
+        self.reading: Reading | None = None
+        self.lanes: list[Lane] = []
+        self.jobs: dict[Hashable, Job] = {}
+        if isinstance(model, nn.Module):
+            model.eval()
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.jobs
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that have not been admitted."""
+        return len(self.queue)
+
+    @property
+    def live_rows(self) -> int:
+        """The number of rows that are taken."""
+        return sum(lane.rows for lane in self.lanes) + (self.reading.job.rows if self.reading else 0)
+
+    @property
+    def free_rows(self) -> int:
+        return self.max_rows - self.live_rows
+
+    @property
+    def cached_tokens(self) -> int:
+        """The number of tokens in the caches of running rows, padding included, and of prefixes."""
+        running = sum(lane.rows * max((job.tokens for job in lane.jobs), default=0) for lane in self.lanes)
+        return running + self.prefixes.tokens
+
+    def submit(self, key: Hashable, request: GenerationRequest) -> None:
+        """Queue a request; raises `UserError` for one that can never run."""
+        if key in self.jobs:
+            raise UserError(f"request {key!r}: it is running already; give each request a key of its own")
+        job = self._build_job(key, request)
+        if job.rows > self.max_rows:
+            raise UserError(
+                f"beams and nbest: {job.rows} rows do not fit into a batch of {self.max_rows}; ask for fewer"
+            )
+        if job.rows * job.tokens > self.max_tokens:
+            raise UserError(
+                f"this request needs {job.rows * job.tokens} tokens of cache, and there are {self.max_tokens}; shorten "
+                "the prompt, max_length or beams"
+            )
+        self.jobs[key] = job
+        self.queue.append(job)
+
+    def _build_job(self, key: Hashable, request: GenerationRequest) -> Job:
+        config, source = request.config, request.source
+        check_source(self.model, request)
+        model = wrap_in_window(self.model, [source], config)
+        search = Request([source], config, self.device, self.tokeniser)
+        build_processors(config, model.vocab, model.start_id, model.end_id, self.device, self.tokeniser)
+        build_coverage_penalty(model, search)
+        inputs = [] if isinstance(source, Tensor) else search.build_inputs(model)[0].tolist()
+        alone = model is not self.model or config.coverage_penalty > 0
+        tokens = 0 if isinstance(source, Tensor) else len(source)
+        return Job(key, request, search, model, tuple(inputs), search.compute_limits(model)[0], tokens, alone)
+
+    def cancel(self, key: Hashable) -> None:
+        """Forget a request, in whatever state it is; its rows are free at the next step."""
+        job = self.jobs.pop(key, None)
+        if job is None:
+            return
+        if job in self.queue:
+            self.queue.remove(job)
+        elif self.reading and self.reading.job is job:
+            self.reading = None
+        else:
+            with torch.inference_mode():
+                for lane in self.lanes:
+                    if job in lane.jobs:
+                        lane.remove(job)
+            self.lanes = [lane for lane in self.lanes if lane.rows]
+
+    @torch.inference_mode()
+    def step(self) -> list[Event]:
+        """Admit what fits, and take one step: a token for each row; returns what happened."""
+        events = list(self._admit())
+        for lane in self.lanes:
+            try:
+                events += lane.step()
+            except Exception as error:  # whatever it is, other lanes go on
+                events += [FailedEvent(job.key, describe_failure(error)) for job in lane.jobs]
+                lane.rows = 0
+        for event in events:
+            if not isinstance(event, TokenEvent):
+                self._forget(event.key)
+        self.lanes = [lane for lane in self.lanes if lane.rows]
+        return events
+
+    def _forget(self, key: Hashable) -> None:
+        job = self.jobs.pop(key, None)
+        for lane in self.lanes:
+            lane.jobs = [other for other in lane.jobs if other is not job]
+
+    def _admit(self) -> Iterable[Event, None, None]:
+        """Read prompts, as many tokens as may be read before the next step; first come, first served."""
+        budget = self.prefill_tokens if self.live_rows else 4 * self.prefill_tokens
+        while budget > 0:
+            if self.reading is None:
+                if not self.queue or not self._fits([self.queue[0]]):
+                    return
+                self.reading = self._begin_reading(self.queue[0], budget)
+                if self.reading is not None:
+                    self.queue.popleft()
+            try:
+                if self.reading is not None:
+                    budget -= self._read_on(self.reading, budget)
+                else:
+                    budget -= yield from self._start(self._take_batch(budget))
+            except Exception as error:  # whatever it is, running rows go on
+                assert self.reading is not None
+                yield FailedEvent(self.reading.job.key, describe_failure(error))
+                self.reading = None
+
+    def _fits(self, jobs: Sequence[Job]) -> bool:
+        """Whether the rows of these jobs, and their caches when they are longest, fit beside those that run."""
+        if self.live_rows + sum(job.rows for job in jobs) > self.max_rows:
+            return False
+        together = [*jobs, *([self.reading.job] if self.reading else [])]
+        rows, tokens = sum(job.rows for job in together), max(job.tokens for job in together)
+        used = 0
+        for lane in self.lanes:
+            longest = max((job.tokens for job in lane.jobs), default=0)
+            if lane.shared:
+                rows, tokens = rows + lane.rows, max(tokens, longest)
+            else:
+                used += lane.rows * longest
+        return used + rows * tokens <= self.max_tokens
+
+    def _begin_reading(self, job: Job, budget: int) -> Reading | None:
+        """Go on from a prefix that was read before, or read a long prompt in chunks; None: start it with others."""
+        if job.alone:
+            return None
+        if not (isinstance(self.model, LanguageModel) and self.model.joins):
+            prefix = self.prefixes.find(make_source_key(job.request.source)) if self.model.joins else None
+            return None if prefix is None else Reading(job, prefix.state.copy_row(0), len(job.prompt))
+        prefix = self.prefixes.find_common(job.prompt)
+        if prefix is not None:
+            return Reading(job, prefix.state.copy_row(0, prefix.length), prefix.length)
+        if len(job.prompt) <= budget:
+            return None
+        return Reading(job, self.model.start(torch.empty(1, 0, dtype=torch.long, device=self.device)), 0)
+
+    def _read_on(self, reading: Reading, budget: int) -> int:
+        """Read the next chunk of a prompt; returns its length. After the last one the job joins."""
+        chunk = reading.job.prompt[reading.read : reading.read + budget]
+        if chunk:
+            assert isinstance(self.model, LanguageModel)
+            self.model.read(torch.tensor([chunk], device=self.device), reading.state)
+            reading.read += len(chunk)
+        if reading.read == len(reading.job.prompt):
+            self._keep_prefixes([reading.job], reading.state)
+            self.reading = None
+            self._join([reading.job], reading.state)
+        return len(chunk)
+
+    def _take_batch(self, budget: int) -> list[Job]:
+        """The next jobs of the queue that start together, as many as the budget allows, padding included."""
+        batch = [self.queue.popleft()]
+        while self.queue and not batch[0].alone:
+            job = self.queue[0]
+            longest = max(count_inputs(other) for other in (*batch, job))
+            equal = self.model.ragged or len(job.prompt) == len(batch[0].prompt)
+            images = [each.request.source.shape for each in (batch[0], job) if isinstance(each.request.source, Tensor)]
+            if job.alone or not equal or len(images) == 1 or len(set(images)) > 1:
+                break
+            if (len(batch) + 1) * longest > budget or not self._fits([*batch, job]):
+                break
+            if self.prefixes.knows(self._get_prefix_key(job)):
+                break
+            batch.append(self.queue.popleft())
+        return batch
+
+    def _start(self, batch: list[Job]) -> Iterable[Event, None, int]:
+        """Read the prompts or sources of jobs that start together; returns the number of tokens read."""
+        try:
+            state = batch[0].model.start(self._build_inputs(batch))
+        except Exception as error:  # whatever it is, running rows go on
+            if len(batch) > 1:  # at most the one that fails
+                for job in batch:
+                    yield from self._start([job])
+            else:
+                yield FailedEvent(batch[0].key, describe_failure(error))
+        else:
+            self._keep_prefixes(batch, state)
+            self._join(batch, state)
+        return len(batch) * max(count_inputs(job) for job in batch)
+
+    def _build_inputs(self, batch: Sequence[Job]) -> Tensor:
+        images = [job.request.source for job in batch if isinstance(job.request.source, Tensor)]
+        if images:
+            return torch.stack(images).to(self.device)
+        rows = [torch.tensor(job.prompt, dtype=torch.long) for job in batch]
+        return pad_sequence(rows, batch_first=True, padding_value=PAD).to(self.device)
+
+    def _get_prefix_key(self, job: Job) -> Hashable:
+        return job.prompt if self.model.continues_prompt else make_source_key(job.request.source)
+
+    def _keep_prefixes(self, jobs: Sequence[Job], state: Any) -> None:
+        """Keep the states of prompts that may come again."""
+        if not self.model.joins or jobs[0].alone or not isinstance(state, DecodingState):
+            return
+        for row, job in enumerate(jobs):
+            key, tokens = self._get_prefix_key(job), count_inputs(job)
+            if self.prefixes.wants(key, tokens):
+                self.prefixes.add(key, state.copy_row(row), tokens)
+
+    def _join(self, jobs: Sequence[Job], state: Any) -> None:
+        """Let jobs join a lane: `state` has one row for each."""
+        rows = torch.tensor([row for row, job in enumerate(jobs) for _ in range(job.rows)], device=self.device)
+        if len(rows) > len(jobs):
+            state = state.select(rows)
+        shared = self.model.joins and not jobs[0].alone
+        lane = next((lane for lane in self.lanes if lane.shared), None) if shared else None
+        if lane is None:
+            lane = Lane(jobs[0].model, self.device, shared)
+            self.lanes.append(lane)
+        lane.join(jobs, state)
+
+
+def count_inputs(job: Job) -> int:
+    """The number of tokens that a job reads before its first step."""
+    return max(1, source_length(job.request.source) if isinstance(job.request.source, Tensor) else len(job.prompt))
+
+
+def check_source(model: Generator, request: GenerationRequest) -> None:
+    """Raise if the model has no such input."""
+    source = request.source
+    if request.top_logprobs < 0 or request.top_logprobs > model.vocab:
+        raise UserError(f"top_logprobs: {request.top_logprobs} is not between 0 and the {model.vocab} tokens there are")
+    if request.echo_logprobs and not model.continues_prompt:
+        raise UserError("echo_logprobs: only a language model has probabilities of its prompt; leave it out")
+    if isinstance(source, Tensor):
+        return
+    vocab = getattr(model, "source_vocab", model.vocab)
+    wrong = [token for token in source if not 0 <= token < vocab]
+    if wrong:
+        raise UserError(f"source: the model has no token {wrong[0]}; ids are from 0 to {vocab - 1}")
+
+
+def describe_failure(error: Exception) -> str:
+    """One line for whoever asked."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return lines[0] if isinstance(error, UserError) else f"decoding failed: {lines[0]}"
