@@ -85,13 +85,12 @@ class Server:
         return parse_reply(answer, time.perf_counter() - started)
 
     async def open_stream(self, tokens: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A stream of so many tokens, after its first event."""
+        """A request for a stream of so many tokens."""
         body = {"text": "to be", "max_tokens": tokens, "min_length": tokens, "temperature": 0, "stream": True}
         content = json.dumps(body).encode()
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         head = f"POST /api/generate HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nContent-Type: application/json\r\n"
         writer.write(head.encode() + f"Content-Length: {len(content)}\r\n\r\n".encode() + content)
-        await reader.readuntil(b"data: ")
         return reader, writer
 
     async def read_metric(self, name: str) -> float:
@@ -169,7 +168,7 @@ class Finding:
 
 
 async def flood(run: Path, requests: int) -> Finding:
-    with serving(run, "--queue", "128") as server:
+    with serving(run, "--queue", "128", "--no-spare") as server:
         await server.ask("/v1/completions", SHORT)
         before = server.read_memory()
         replies = await asyncio.gather(*(server.ask("/v1/completions", SHORT) for _ in range(requests)))
@@ -229,7 +228,7 @@ async def slow(run: Path, requests: int) -> Finding:
 
 async def sizes(run: Path, requests: int) -> Finding:
     limit = 256 * 1024
-    with serving(run) as server:
+    with serving(run, "--no-spare") as server:
         before = server.read_memory()
         replies = [await server.ask("/v1/completions", raw=b" " * (limit + 1))]
         chunk = b"%x\r\n" % limit + b" " * limit + b"\r\n"
@@ -316,20 +315,15 @@ async def disconnects(run: Path, requests: int) -> Finding:
     count = requests // 5
     with serving(run, "--queue", "256", "--max-tokens", "3000") as server:
         alone = await server.ask("/v1/completions", SHORT | {"max_tokens": 64})
-        opened = asyncio.gather(*(server.open_stream(3000) for _ in range(8)))
-        streams = await opened
-        waiting = [asyncio.create_task(server.open_stream(3000)) for _ in range(count - 8)]
+        streams = await asyncio.gather(*(server.open_stream(3000) for _ in range(count)))
+        await streams[0][0].readuntil(b"data: ")
         other = asyncio.create_task(server.ask("/v1/completions", SHORT | {"max_tokens": 64}))
         await asyncio.sleep(2)
         before = await server.read_metric("headwise_worker_requests")
+        rows = await server.read_metric("headwise_worker_rows")
         started = time.perf_counter()
         for _, writer in streams:
             writer.transport.abort()
-        for task in waiting:
-            if task.done() and not task.exception():
-                task.result()[1].transport.abort()
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
         freed = float("inf")
         while time.perf_counter() - started < 10:
             left = await server.read_metric("headwise_worker_requests")
@@ -339,9 +333,7 @@ async def disconnects(run: Path, requests: int) -> Finding:
             await asyncio.sleep(0.02)
         reply = await other
     equal = reply.status == 200 and json.loads(reply.body)["choices"] == json.loads(alone.body)["choices"]
-    found = (
-        f"{before:.0f} requests before, free after {freed:.2f} s; the other's output {'equal' if equal else 'differs'}"
-    )
+    found = f"{before:.0f} requests and {rows:.0f} rows before, free after {freed:.2f} s; the other's output {'equal' if equal else 'differs'}"
     return Finding(
         f"{count} clients go while they are answered", "free within 1 s; others unchanged", found, freed < 1 and equal
     )
@@ -490,6 +482,7 @@ async def watch_files(server: Server) -> list[str]:
 async def crash(run: Path, requests: int) -> Finding:
     with serving(run, "--max-tokens", "3000") as server:
         await server.ask("/v1/completions", SHORT)
+        await asyncio.sleep(15)  # until the process in reserve has imported everything
         client = asyncio.create_task(server.ask("/api/generate", {"text": "a", "max_tokens": 3000, "min_length": 3000}))
         await asyncio.sleep(1)
         os.kill(server.list_workers()[0], signal.SIGKILL)  # the others wait in reserve

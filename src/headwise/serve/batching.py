@@ -32,6 +32,8 @@ from headwise.serve.searches import Job
 from headwise.text import PAD
 from headwise.text.base import Tokeniser
 
+FAILED = "decoding failed: "  # before the reason of a failure that is not the client's
+
 
 @dataclass
 class Reading:
@@ -310,4 +312,4 @@ def check_source(model: Generator, request: GenerationRequest) -> None:
 def describe_failure(error: Exception) -> str:
     """One line for whoever asked."""
     lines = str(error).splitlines() or [type(error).__name__]
-    return lines[0] if isinstance(error, UserError) else f"decoding failed: {lines[0]}"
+    return lines[0] if isinstance(error, UserError) else f"{FAILED}{lines[0]}"

@@ -12,6 +12,7 @@ from headwise.decode.hypothesis import Hypothesis
 from headwise.decode.text import TextStreamer, decode_continuation
 from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel
+from headwise.serve.batching import FAILED
 from headwise.serve.chat import ChatTemplate
 from headwise.serve.images import decode_base64_image
 from headwise.serve.requests import PROMPT, FailedEvent, FinishedEvent, GenerationRequest, TokenEvent
@@ -111,7 +112,8 @@ class GenerationJob:
     def take(self, index: int, event: TokenEvent | FinishedEvent | FailedEvent) -> Iterator[Message]:
         """The messages of an event of a prompt."""
         if isinstance(event, FailedEvent):
-            yield {"type": "error", "status": 400, "message": event.message}
+            status = 500 if event.message.startswith(FAILED) else 400
+            yield {"type": "error", "status": status, "message": event.message}
         elif isinstance(event, TokenEvent):
             yield from self._take_token(self.prompts[index], index, event)
         else:

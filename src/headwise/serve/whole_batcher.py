@@ -1,5 +1,4 @@
-"""A batcher of requests that are decoded whole: for engines with a decoding loop of their own, such as CTranslate2, and
-for models whose rows cannot share a batch while they come and go."""
+"""A batcher of requests that are decoded whole, for engines with a decoding loop of their own, such as CTranslate2."""
 
 from __future__ import annotations
 

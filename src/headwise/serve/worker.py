@@ -67,9 +67,15 @@ class Worker:
         self.batcher = self._make_batcher()
 
     def _make_batcher(self) -> Any:
+        from headwise.blocks.evaluation import get_device
+        from headwise.decode.driver import Engine
+        from headwise.serve.batching import ContinuousBatcher
         from headwise.serve.whole_batcher import WholeBatcher
 
-        return WholeBatcher(self.trained.model, self.trained.tokenisers.target, self.rows)
+        model, tokeniser = self.trained.model, self.trained.tokenisers.target
+        if isinstance(model, Engine):
+            return WholeBatcher(model, tokeniser, self.rows)
+        return ContinuousBatcher(model, tokeniser, get_device(model), max_rows=self.rows)
 
     def run(self) -> None:
         threading.Thread(target=self._read, daemon=True).start()
@@ -137,8 +143,12 @@ class Worker:
             self.predictions.append(job)
             return
         self.jobs[number] = job
-        for index, request in enumerate(job.requests):
-            self.batcher.submit((number, index), request)
+        try:
+            for index, request in enumerate(job.requests):
+                self.batcher.submit((number, index), request)
+        except UserError as error:
+            self._drop(number)
+            self._refuse(number, 400, str(error))
 
     def _drop(self, number: int) -> None:
         """Forget a request that is finished, cancelled or failed."""
