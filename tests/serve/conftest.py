@@ -1,11 +1,12 @@
 """Real servers on loopback over tiny models with random weights: what they write need not be sensible."""
 
+import http.client
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "reverse": {"task": "transduce", "model": "transformer-tiny"},
     "bert": {"task": "masked", "model": "bert-tiny"},
     "polar": {"task": "classify", "model": "bert-tiny"},
+    "long": {"task": {"kind": "language-model", "context": 4096}, "model": "llama-tiny"},
 }
 LABELS = ("good", "bad", "<b>x")
 
@@ -37,8 +39,8 @@ def save_run(path: Path, settings: dict[str, Any]) -> None:
     given = {**settings, "data": {"train": "none.tsv"}, "train": {"steps": 1}}
     experiment = Experiment.model_validate(given)
     letters = Characters(LETTERS)
-    sides = {"classify": (Words("a fine film".split()), Labels(LABELS)), "masked": (Words("a fine film".split()),) * 2}
-    tokenisers = Tokenisers(*sides.get(settings["task"], (letters, letters)))
+    sides = {"classify": (Words(["a", "fine", "film"]), Labels(LABELS)), "masked": (Words(["a", "fine", "film"]),) * 2}
+    tokenisers = Tokenisers(*sides.get(str(settings["task"]), (letters, letters)))
     model = experiment.create_task(tokenisers).build(experiment.model).eval()
     TrainedModel(model, tokenisers, experiment).save(path)
 
@@ -65,6 +67,25 @@ class Served:
 
     def client(self, key: str = "none", **settings: Any) -> openai.OpenAI:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, **settings)
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of one request; bytes are sent as they are."""
+        content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        given = {"Content-Type": "application/json"} if content is not None else {}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request(
+            method, path, content, given | {key.replace("_", "-"): each for key, each in headers.items()}
+        )
+        reply = connection.getresponse()
+        found = reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read()
+        connection.close()
+        return found
+
+    def post(self, path: str, body: Any) -> Any:
+        """The JSON of an answer that must be good."""
+        status, _, content = self.ask("POST", path, body)
+        assert status == 200, content
+        return json.loads(content)
 
     def list_workers(self) -> list[int]:
         """The processes of its models."""
@@ -112,17 +133,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(runs: Path) -> Iterator[Served]:
-    with serving(str(runs / "lm"), "--rows", "8", "--queue", "16") as served:
+    """A server of several models, for tests that do it no harm."""
+    names = ("lm", "reverse", "bert", "polar", "seen")
+    with serving(*(str(runs / name) for name in names), "--rows", "8", "--languages", "reverse=en:ne") as served:
         yield served
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
-    """Whether it became true; the bound only ends a test that fails."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False

@@ -12,6 +12,7 @@ from headwise.experiment.load import load
 from headwise.inference.backends import choose_backend
 from headwise.inference.trained_model import TrainedModel
 from headwise.serve.chat import ChatTemplate, read_chat_template
+from headwise.serve.verbs import list_verbs
 from headwise.train.hardware import choose_device, tune_allocator
 
 
@@ -27,9 +28,9 @@ def load_for_serving(spec: dict[str, Any]) -> tuple[TrainedModel, ChatTemplate |
         raise
     except Exception as error:  # a damaged folder
         raise UserError(f"{path}: cannot be opened ({type(error).__name__}: {error})") from error
-    if not trained.experiment.task.command:
+    if not list_verbs(trained):
         raise UserError(
-            f"{path}: was trained to {trained.experiment.task.kind}, which no command applies; name another"
+            f"{path}: was trained to {trained.experiment.task.kind}, which is not served over HTTP; name another run"
         )
     trained = put_on_engine(trained, spec["engine"], spec["threads"])
     file = Path(spec["chat_template"]) if spec["chat_template"] else None

@@ -82,9 +82,12 @@ class Worker:
         threading.Thread(target=self._prepare_all, daemon=True).start()
         while True:
             self._take()
-            messages = [*self._predict(), *self._generate()]
-            if messages:
+            if messages := self.advance():
                 self.channel.send({"events": messages, "stats": self._measure()})
+
+    def advance(self) -> list[Message]:
+        """Compute a batch of predictions and a step of the batcher; returns what there is to say."""
+        return [*self._predict(), *self._generate()]
 
     def _read(self) -> None:
         while True:
@@ -105,13 +108,13 @@ class Worker:
             if number not in self.wanted:
                 continue
             try:
-                self.inbox.put((number, self._prepare(number, message["op"], message["body"])))
+                self.inbox.put((number, self.prepare(number, message["op"], message["body"])))
             except UserError as error:
                 self._refuse(number, 400, str(error))
             except Exception as error:
                 self._refuse(number, 500, report(error))
 
-    def _prepare(self, number: int, operation: str, body: Message) -> GenerationJob | Prediction:
+    def prepare(self, number: int, operation: str, body: Message) -> GenerationJob | Prediction:
         """Everything that needs no model: tokenising, checks of lengths and settings, decoding of images."""
         from headwise.serve.generation import GenerationJob
         from headwise.serve.verbs import VERBS, check_reads, read_input
@@ -136,9 +139,9 @@ class Worker:
             if isinstance(found, int):
                 self._drop(found)
             elif found[0] in self.wanted:
-                self._start(*found)
+                self.start(*found)
 
-    def _start(self, number: int, job: GenerationJob | Prediction) -> None:
+    def start(self, number: int, job: GenerationJob | Prediction) -> None:
         if isinstance(job, Prediction):
             self.predictions.append(job)
             return
