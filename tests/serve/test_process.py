@@ -83,6 +83,7 @@ def test_a_worker_that_is_killed_comes_back(long):
         rest += piece
         if b"[DONE]" in rest:
             break
+    line.close()
     assert b'"error"' in rest
     assert long.ask("GET", "/health")[0] == 200
     assert wait_until(lambda: long.ask("POST", "/api/generate", {"text": "a", "max_tokens": 2})[0] == 200, 60)

@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from pathlib import Path
 from time import monotonic
 from types import FrameType
@@ -32,13 +33,11 @@ MAX_TEMPLATE_BYTES = 64 * 2**10
 MAX_CONFIG_BYTES = 16 * 2**20  # of tokenizer_config.json, which lists added tokens
 MAX_PROMPT_CHARACTERS = 200_000
 SECONDS = 1.0
-TEXT_METHODS = frozenset(
-    ("strip", "lstrip", "rstrip", "split", "startswith", "endswith", "upper", "lower", "title", "replace")
-)
+TEXT_METHODS = frozenset(("strip", "lstrip", "rstrip", "split", "startswith", "endswith", "upper", "lower", "title"))
 LOOP_ATTRIBUTES = frozenset(("first", "last", "index", "index0", "length", "revindex", "previtem", "nextitem"))
 MAP_METHODS = frozenset(("items", "keys", "values", "get"))
 FILTERS = (
-    "capitalize", "count", "d", "default", "first", "int", "items", "join", "last", "length", "list", "lower", "map",
+    "capitalize", "count", "d", "default", "first", "int", "items", "last", "length", "list", "lower", "map",
     "rejectattr", "reverse", "safe", "selectattr", "string", "title", "trim", "upper",
 )  # fmt: skip
 
@@ -113,22 +112,28 @@ class TimeLimit:
 
 
 def build_environment() -> SandboxedEnvironment:
-    from jinja2 import Undefined
+    from jinja2 import Undefined, nodes
     from jinja2.exceptions import TemplateError
     from jinja2.runtime import LoopContext
     from jinja2.sandbox import ImmutableSandboxedEnvironment
     from jinja2.utils import Namespace
+    from jinja2.visitor import NodeTransformer
 
     class Sandbox(ImmutableSandboxedEnvironment):
         """Items instead of attributes, and numbers that stay small."""
 
         intercepted_binops = frozenset(("*", "**", "%", "+"))
 
+        def _parse(self, source: str, name: Any, filename: Any) -> Any:
+            return ConcatAsSum().visit(super()._parse(source, name, filename))
+
         def getattr(self, obj: Any, attribute: str) -> Any:
             if isinstance(obj, Namespace) and not attribute.startswith("_"):
-                return obj[attribute]
+                return getattr(obj, attribute, self.undefined(obj=obj, name=attribute))
             if isinstance(obj, Mapping):
                 return obj[attribute] if attribute in obj else self._get_method(obj, attribute, MAP_METHODS)
+            if isinstance(obj, str) and attribute == "replace":
+                return partial(replace_text, obj)
             if isinstance(obj, str):
                 return self._get_method(obj, attribute, TEXT_METHODS)
             if isinstance(obj, LoopContext):
@@ -153,15 +158,42 @@ def build_environment() -> SandboxedEnvironment:
                 raise TemplateError("a text grows too long")
             return found
 
+    class ConcatAsSum(NodeTransformer):
+        """a ~ b as a sum of texts, whose length is checked."""
+
+        def visit_Concat(self, node: Any) -> Any:
+            self.generic_visit(node)
+            texts = [nodes.Filter(each, "string", [], [], None, None) for each in node.nodes]
+            return reduce(nodes.Add, texts)
+
     def refuse(message: str) -> None:
         raise TemplateError(message)
 
     environment = Sandbox(trim_blocks=True, lstrip_blocks=True, undefined=Undefined)
     environment.filters = {name: environment.filters[name] for name in FILTERS} | {
-        "tojson": lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=min(indent or 0, 8) or None)
+        "tojson": lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=min(indent or 0, 8) or None),
+        "join": join_texts,
     }
     environment.globals = {"raise_exception": refuse, "namespace": Namespace, "range": limited_range}
     return environment
+
+
+def replace_text(text: str, old: str, new: str, count: int = -1) -> str:
+    """`str.replace` whose result is not too long."""
+    check_length(len(text) + (text.count(old) + (not old)) * len(new))
+    return text.replace(old, new, count)
+
+
+def join_texts(texts: Iterable[Any], separator: str = "", attribute: str | None = None) -> str:
+    """The filter `join`, whose result is not too long."""
+    parts = [str(each[attribute] if attribute else each) for each in texts]
+    check_length(sum(map(len, parts)) + len(parts) * len(separator))
+    return separator.join(parts)
+
+
+def check_length(length: int) -> None:
+    if length > MAX_PROMPT_CHARACTERS:
+        raise ValueError("a text grows too long")
 
 
 def limited_range(*bounds: int) -> range:

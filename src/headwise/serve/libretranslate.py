@@ -34,7 +34,7 @@ async def translate(call: Call) -> Answer | EventStream:
     single = isinstance(body.q, str)
     content = {"translatedText": first[0] if single else first}
     if body.alternatives:
-        content["alternatives"] = others[0] if single else others  # type: ignore[assignment]
+        content["alternatives"] = others[0] if single else others
     return Answer(content)
 
 

@@ -270,7 +270,7 @@ def pack_floats(values: Sequence[float]) -> str:
 
 def describe_model(model: ServedModel, created: int) -> Message:
     info = model.info
-    own = {
+    own: Message = {
         key: info[key] for key in ("task", "kind", "verbs", "context", "parameters", "chat", "engine") if key in info
     }
     return {"id": model.spec.name, "object": "model", "created": created, "owned_by": "headwise", **own}

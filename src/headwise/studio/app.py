@@ -12,12 +12,15 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from headwise.errors import UserError
-from headwise.studio.model_pool import ModelPool
+from headwise.studio.model_pool import Busy, ModelPool
 from headwise.studio.routes import ROUTES
 from headwise.studio.run_registry import RunRegistry
-from headwise.web.guard import Address, Guard
+from headwise.web.disconnect import CancelOnDisconnect
+from headwise.web.guard import MAX_BYTES, Address, Guard, Rules
 from headwise.web.static import StaticFile, read_static_files
 
+MAX_JSON_BYTES = 2**19  # of bodies that are no files
+FILES = ("/api/picture", "/api/fold")  # routes that take images and alignments
 PRELOAD_DELAY = 1.0  # seconds after the first page; importing PyTorch earlier would slow that page down
 
 
@@ -27,11 +30,17 @@ def build_app(registry: RunRegistry, address: Address) -> Guard:
     app.exception_handler(UserError)(handle_user_error)
     app.exception_handler(RequestValidationError)(handle_invalid_request)
     app.exception_handler(HTTPException)(handle_http_error)
+    app.exception_handler(Busy)(handle_busy)
     pool = ModelPool(registry)
     for routes in ROUTES:
         app.include_router(routes(pool))
     add_static_files(app, pool)
-    return Guard(app, address)
+    return Guard(CancelOnDisconnect(app), address, Rules(get_max_bytes=get_max_bytes))
+
+
+def get_max_bytes(path: str) -> int:
+    """The limit of a body: JSON is parsed on the event loop, so it is small."""
+    return MAX_BYTES if path.startswith(FILES) else MAX_JSON_BYTES
 
 
 def add_static_files(app: FastAPI, pool: ModelPool) -> None:
@@ -53,6 +62,11 @@ def add_static_files(app: FastAPI, pool: ModelPool) -> None:
 async def handle_user_error(request: Request, error: Exception) -> JSONResponse:
     """A `UserError` as status 400 with its message."""
     return JSONResponse({"error": str(error)}, 400)
+
+
+async def handle_busy(request: Request, error: Exception) -> JSONResponse:
+    """Too many requests are waiting: status 503, and when to come back."""
+    return JSONResponse({"error": "the studio is busy; try again in a moment"}, 503, {"retry-after": "2"})
 
 
 async def handle_http_error(request: Request, error: Exception) -> JSONResponse:

@@ -71,7 +71,7 @@ def make_server(
 ) -> Server:
     """A server with deadlines; `tls` is certificate and key. Headers of a proxy are believed only if told to."""
     config = uvicorn.Config(
-        app,  # type: ignore[arg-type]
+        app,
         http=DeadlineProtocol,
         ws="none",
         lifespan="off",
