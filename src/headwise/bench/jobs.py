@@ -64,6 +64,7 @@ STACKS = {
     "gpt2": StackShape(width=768, depth=12, heads=12, vocab=50_257, limit=1024),  # 124 million parameters
     "bert": StackShape(width=768, depth=12, heads=12, vocab=30_522, limit=512),
     "characters": StackShape(width=384, depth=6, heads=6, vocab=65, limit=256),  # 10.8 million, as in nanoGPT
+    "small": StackShape(width=256, depth=4, heads=4, vocab=8_000, limit=512),
     "tiny": StackShape(width=32, depth=1, heads=2, vocab=100, limit=64),
 }
 ShapeT = TypeVar("ShapeT")
@@ -127,6 +128,20 @@ class GenerateJob(StackJob):
     prompt: int = Field(16, ge=1)
 
 
+class ServeEngineJob(EngineJob):
+    """Outputs for `clients` that send `rounds` requests each, one after the other: `prompt` and `length` tokens, or as
+    many in the mean if they are `mixed`."""
+
+    what: Literal["serve-engine"] = "serve-engine"
+    shape: Shape | StackShape
+    clients: int = Field(16, ge=1)
+    rounds: int = Field(2, ge=1)
+    prompt: int = Field(16, ge=1)
+    length: int = Field(64, ge=1)
+    beams: int = Field(1, ge=1)
+    mixed: bool = False
+
+
 class EncodeJob(StackJob):
     """A vector for each token of `rows` texts of `length` tokens."""
 
@@ -167,6 +182,7 @@ JOBS: dict[str, type[EngineJob]] = {
     "train": TrainJob,
     "gpt": GptJob,
     "generate": GenerateJob,
+    "serve-engine": ServeEngineJob,
     "encode": EncodeJob,
     "images": ImageJob,
     "attention": MixerJob,

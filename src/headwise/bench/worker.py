@@ -70,6 +70,7 @@ MODULES = {
     "decode": "decoding",
     "gpt": "gpt",
     "generate": "generating",
+    "serve-engine": "serve_engine",
     "encode": "encoding",
     "images": "images",
     "attention": "mixers",

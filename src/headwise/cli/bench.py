@@ -13,7 +13,7 @@ from headwise.cli.common import Json, say
 
 if TYPE_CHECKING:
     from headwise.bench.contest import Result
-    from headwise.bench.jobs import ImageJob, ModelJob
+    from headwise.bench.jobs import ImageJob, ModelJob, ServeEngineJob
 
 app = App(name="bench", help="Compare the speed with other installed libraries.")
 
@@ -203,6 +203,65 @@ def generate(
     _run(jobs, "generate", repeats, "transformers", f"generating, {rows} at once, {length} tokens", json)
 
 
+@app.command(name="serve-engine")
+def serve_engine(
+    *,
+    encoder_decoder: Annotated[bool, Parameter(negative="", help="Translate, instead of continuing texts.")] = False,
+    shape: str = "small",
+    clients: int = 16,
+    rounds: int = 2,
+    prompt: int = 16,
+    length: int = 64,
+    beams: int = 1,
+    mixed: Annotated[bool, Parameter(negative="", help="Lengths from a quarter to 7/4 of the mean.")] = False,
+    threads: int = 1,
+    repeats: Repeats = 5,
+    engines: Engines = None,
+    json: Json = False,
+) -> None:
+    """Decode the requests of several clients with continuous batching, in static batches, and one by one.
+
+    Every client has one request at a time, and sends the next when it has its output. There is no HTTP in between:
+    this is what the engine of the service can reach.
+
+    For example:
+
+        headwise bench serve-engine --clients 64
+        headwise bench serve-engine --clients 16 --mixed --rounds 4
+        headwise bench serve-engine --encoder-decoder --beams 4
+
+    Parameters
+    ----------
+    shape
+        small (width 256, 4 layers, or 3+3), gpt2, characters or tiny; of an encoder-decoder base, small or tiny.
+    clients
+        Requests at a time.
+    rounds
+        Requests of each client.
+    prompt
+        Tokens of each prompt, or source.
+    length
+        Tokens of each output.
+    beams
+        Beam size; 1: greedy decoding.
+    threads
+        Threads of each engine.
+    """
+    from headwise.bench.contest import select_engines
+    from headwise.bench.jobs import SHAPES, STACKS, ServeEngineJob, get_shape
+    from headwise.bench.serve_engine import ENGINES
+    from headwise.config.base import validate
+
+    shapes: dict[str, Any] = dict(SHAPES if encoder_decoder else STACKS)
+    lengths = {"prompt": prompt, "length": length, "mixed": mixed, "beams": beams}
+    common = {"shape": get_shape(shape, shapes), "clients": clients, "rounds": rounds, "threads": threads, **lengths}
+    names = select_engines(engines or (), list(ENGINES), "static")
+    jobs = [validate(ServeEngineJob, {"engine": name, **common}) for name in names]
+    kind = f"{prompt} + {length} tokens{' in the mean' if mixed else ''}"
+    title = f"{clients} clients with {rounds} requests each, {kind}, beams {beams}"
+    _run(jobs, "serve-engine", repeats, "static", title, json)
+
+
 @app.command
 def encode(
     *,
@@ -297,7 +356,9 @@ def _stack_jobs(
     return [validate(kind, {"engine": name, **common}) for name in select_engines(engines or (), known, "transformers")]
 
 
-def _run(jobs: Sequence[ModelJob | ImageJob], what: str, repeats: int, peer: str, title: str, json: bool) -> None:
+def _run(
+    jobs: Sequence[ModelJob | ImageJob | ServeEngineJob], what: str, repeats: int, peer: str, title: str, json: bool
+) -> None:
     from headwise.bench.contest import run_contest
 
     results = run_contest(jobs, what, repeats, say)
@@ -314,7 +375,7 @@ def _run(jobs: Sequence[ModelJob | ImageJob], what: str, repeats: int, peer: str
         "images/s" if what == "images" else "tokens/s",
         f"x {peer}",
         "in CPU time",
-        *(["same tokens"] if what in ("decode", "generate") else []),
+        *(["same tokens"] if what in ("decode", "generate", "serve-engine") else []),
     ]
     print_table(head, columns, [_format_row(result, first) for result in results])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from math import isnan
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -15,7 +14,7 @@ from headwise.decode.beam import beam_search
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.generator import Generator, NextTokenScorer, Request, Source, source_length
 from headwise.decode.greedy import greedy_search, most_probable
-from headwise.decode.hypothesis import Hypothesis
+from headwise.decode.hypothesis import NOT_FINITE, Hypothesis, are_finite
 from headwise.decode.sample import make_sampler, sample
 from headwise.decode.token_loop import PickToken
 from headwise.decode.window import wrap_in_window
@@ -78,11 +77,8 @@ def decode_batches(
             state = model.start(request.build_inputs(model), beams=config.rows)
             with use_threads(choose_threads(model, len(indices) * config.rows, device)):
                 batch = search(model, state, request)
-        if any(not hypotheses or isnan(hypotheses[0].score) for hypotheses in batch):
-            raise UserError(
-                "No output of the model has a finite probability: its weights are damaged or its training diverged; "
-                "use an earlier checkpoint."
-            )
+        if not all(map(are_finite, batch)):
+            raise UserError(NOT_FINITE)
         yield indices, batch
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from headwise.decode.length_penalty import LengthPenalty, gnmt_length_penalty
 
@@ -33,3 +34,14 @@ def score_hypothesis(
 def rank_hypotheses(hypotheses: Sequence[Hypothesis], count: int) -> list[Hypothesis]:
     """The `count` best, best first."""
     return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)[:count]
+
+
+NOT_FINITE = (
+    "No output of the model has a finite probability: its weights are damaged or its training diverged; use an earlier "
+    "checkpoint."
+)
+
+
+def are_finite(hypotheses: Sequence[Hypothesis]) -> bool:
+    """Whether there is an output, and the best one has a finite probability."""
+    return bool(hypotheses) and isfinite(hypotheses[0].score)

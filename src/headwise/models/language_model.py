@@ -70,12 +70,12 @@ class LanguageModel(GenerativeModel):
         state.cache.align((~keep).sum(1, keepdim=True))
         state.forget_columns()
 
-    def read(self, ids: Tensor, state: DecodingState) -> None:
+    def read(self, ids: Tensor, state: DecodingState) -> Tensor:
         """Read (further) tokens (R, T) of prompts into a state whose rows have one length: after the first, parts must
-        declare `joins`."""
+        declare `joins`. Returns their vectors (R, T, C)."""
         stream = self.decoder.embed(ids, start=state.length)
-        self.decoder.stack(stream, Context(cache=state.cache).at("decoder"))
         state.length += ids.shape[1]
+        return self.decoder.stack(stream, Context(cache=state.cache).at("decoder")).x
 
     def _check_ragged(self) -> None:
         if denying := self.decoder.stack.find_parts_without("ragged"):

@@ -27,17 +27,15 @@ from headwise.models.generative import DecodingState
 from headwise.models.language_model import LanguageModel
 from headwise.serve.lane import Lane
 from headwise.serve.prefixes import PrefixCache, make_source_key
-from headwise.serve.requests import Event, FailedEvent, GenerationRequest, TokenEvent
-from headwise.serve.searches import Job
+from headwise.serve.requests import PROMPT, Event, FailedEvent, GenerationRequest, TokenEvent, describe_failure
+from headwise.serve.searches import Job, list_top
 from headwise.text import PAD
 from headwise.text.base import Tokeniser
-
-FAILED = "decoding failed: "  # before the reason of a failure that is not the client's
 
 
 @dataclass
 class Reading:
-    """A job whose prompt is being read in chunks."""
+    """Chunked prefill: a job whose prompt is being read in chunks."""
 
     job: Job
     state: Any
@@ -175,7 +173,7 @@ class ContinuousBatcher:
                     self.queue.popleft()
             try:
                 if self.reading is not None:
-                    budget -= self._read_on(self.reading, budget)
+                    budget -= yield from self._read_on(self.reading, budget)
                 else:
                     budget -= yield from self._start(self._take_batch(budget))
             except Exception as error:  # whatever it is, running rows go on
@@ -205,24 +203,28 @@ class ContinuousBatcher:
         if not (isinstance(self.model, LanguageModel) and self.model.joins):
             prefix = self.prefixes.find(make_source_key(job.request.source)) if self.model.joins else None
             return None if prefix is None else Reading(job, prefix.state.copy_row(0), len(job.prompt))
-        prefix = self.prefixes.find_common(job.prompt)
+        echo = job.request.echo_logprobs
+        prefix = None if echo else self.prefixes.find_common(job.prompt)
         if prefix is not None:
             return Reading(job, prefix.state.copy_row(0, prefix.length), prefix.length)
-        if len(job.prompt) <= budget:
+        if len(job.prompt) <= budget and not echo:
             return None
         return Reading(job, self.model.start(torch.empty(1, 0, dtype=torch.long, device=self.device)), 0)
 
-    def _read_on(self, reading: Reading, budget: int) -> int:
+    def _read_on(self, reading: Reading, budget: int) -> Iterable[Event, None, int]:
         """Read the next chunk of a prompt; returns its length. After the last one the job joins."""
-        chunk = reading.job.prompt[reading.read : reading.read + budget]
+        job, first = reading.job, reading.read
+        chunk = job.prompt[first : first + budget]
         if chunk:
             assert isinstance(self.model, LanguageModel)
-            self.model.read(torch.tensor([chunk], device=self.device), reading.state)
+            x = self.model.read(torch.tensor([chunk], device=self.device), reading.state)
             reading.read += len(chunk)
-        if reading.read == len(reading.job.prompt):
-            self._keep_prefixes([reading.job], reading.state)
+            if job.request.echo_logprobs:
+                yield from describe_prompt(job, first, self.model.decoder.head(x)[0])
+        if reading.read == len(job.prompt):
+            self._keep_prefixes([job], reading.state)
             self.reading = None
-            self._join([reading.job], reading.state)
+            self._join([job], reading.state)
         return len(chunk)
 
     def _take_batch(self, budget: int) -> list[Job]:
@@ -237,7 +239,7 @@ class ContinuousBatcher:
                 break
             if (len(batch) + 1) * longest > budget or not self._fits([*batch, job]):
                 break
-            if self.prefixes.knows(self._get_prefix_key(job)):
+            if job.request.echo_logprobs or self.prefixes.knows(self._get_prefix_key(job)):
                 break
             batch.append(self.queue.popleft())
         return batch
@@ -253,9 +255,18 @@ class ContinuousBatcher:
             else:
                 yield FailedEvent(batch[0].key, describe_failure(error))
         else:
+            if batch[0].request.echo_logprobs:
+                yield from self._score_by_steps(batch[0])
             self._keep_prefixes(batch, state)
             self._join(batch, state)
         return len(batch) * max(count_inputs(job) for job in batch)
+
+    def _score_by_steps(self, job: Job) -> Iterable[Event, None, None]:
+        """log P of the tokens of a prompt, by a model that cannot read it in chunks."""
+        state = job.model.start(torch.empty(1, 0, dtype=torch.long, device=self.device))
+        for place, token in enumerate(job.prompt):
+            logits, state = job.model.step(torch.tensor([token], device=self.device), state)
+            yield from describe_prompt(job, place, logits)
 
     def _build_inputs(self, batch: Sequence[Job]) -> Tensor:
         images = [job.request.source for job in batch if isinstance(job.request.source, Tensor)]
@@ -294,6 +305,17 @@ def count_inputs(job: Job) -> int:
     return max(1, source_length(job.request.source) if isinstance(job.request.source, Tensor) else len(job.prompt))
 
 
+def describe_prompt(job: Job, first: int, logits: Tensor) -> Iterable[Event, None, None]:
+    """The events of the prompt's tokens after those from `first` on, given logits (T, V)."""
+    log_probs = logits.log_softmax(-1, dtype=torch.float32)
+    tokens = [*job.prompt, int(job.search.build_first_tokens(job.model)[0])][first + 1 : first + 1 + len(log_probs)]
+    count = job.request.top_logprobs
+    tops = list_top(log_probs, count) if count else [()] * len(tokens)
+    values = log_probs.gather(1, torch.tensor(tokens, device=log_probs.device)[:, None])[:, 0].tolist()
+    for token, value, top in zip(tokens, values, tops, strict=True):
+        yield TokenEvent(job.key, PROMPT, token, value, top)
+
+
 def check_source(model: Generator, request: GenerationRequest) -> None:
     """Raise if the model has no such input."""
     source = request.source
@@ -307,9 +329,3 @@ def check_source(model: Generator, request: GenerationRequest) -> None:
     wrong = [token for token in source if not 0 <= token < vocab]
     if wrong:
         raise UserError(f"source: the model has no token {wrong[0]}; ids are from 0 to {vocab - 1}")
-
-
-def describe_failure(error: Exception) -> str:
-    """One line for whoever asked."""
-    lines = str(error).splitlines() or [type(error).__name__]
-    return lines[0] if isinstance(error, UserError) else f"{FAILED}{lines[0]}"

@@ -18,7 +18,7 @@ from functools import partial, reduce
 from pathlib import Path
 from time import monotonic
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from headwise.errors import UserError
 from headwise.text import BOS
@@ -164,7 +164,7 @@ def build_environment() -> SandboxedEnvironment:
         def visit_Concat(self, node: Any) -> Any:
             self.generic_visit(node)
             texts = [nodes.Filter(each, "string", [], [], None, None) for each in node.nodes]
-            return reduce(nodes.Add, texts)
+            return reduce(lambda total, each: nodes.Add(total, each), texts[1:], cast(nodes.Expr, texts[0]))
 
     def refuse(message: str) -> None:
         raise TemplateError(message)

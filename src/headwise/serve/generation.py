@@ -12,13 +12,21 @@ from headwise.decode.hypothesis import Hypothesis
 from headwise.decode.text import TextStreamer, decode_continuation
 from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel
-from headwise.serve.batching import FAILED
 from headwise.serve.chat import ChatTemplate
 from headwise.serve.images import decode_base64_image
-from headwise.serve.requests import PROMPT, FailedEvent, FinishedEvent, GenerationRequest, TokenEvent
+from headwise.serve.requests import FAILED, PROMPT, FailedEvent, FinishedEvent, GenerationRequest, TokenEvent
 from headwise.text.base import Tokeniser
 
 Message = dict[str, Any]  # to the front process
+
+
+def describe_failed(event: FailedEvent) -> Message:
+    """An error of the client, or one of ours, of which the client learns little."""
+    if not event.message.startswith(FAILED):
+        return {"type": "error", "status": 400, "message": event.message}
+    scarce = "memory" in event.message
+    reason = "has too little memory for this request; send a smaller one" if scarce else "failed; its log says why"
+    return {"type": "error", "status": 500, "message": f"the server {reason}"}
 
 
 @dataclass(frozen=True)
@@ -112,8 +120,7 @@ class GenerationJob:
     def take(self, index: int, event: TokenEvent | FinishedEvent | FailedEvent) -> Iterator[Message]:
         """The messages of an event of a prompt."""
         if isinstance(event, FailedEvent):
-            status = 500 if event.message.startswith(FAILED) else 400
-            yield {"type": "error", "status": status, "message": event.message}
+            yield describe_failed(event)
         elif isinstance(event, TokenEvent):
             yield from self._take_token(self.prompts[index], index, event)
         else:

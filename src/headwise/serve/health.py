@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headwise.serve.errors import RequestError
 from headwise.serve.openapi import build_openapi
-from headwise.serve.routing import Answer, Call, EventStream, Route
+from headwise.serve.routing import Answer, Call, EventStream, Handler, Route
 from headwise.web.static import StaticFile, read_static_files
 
 OPEN_PATHS = frozenset(("/health", "/ready"))
@@ -44,7 +44,7 @@ def build_page_routes() -> list[Route]:
     return [Route(path, serve_file(file), "", "page") for path, file in pages.items()]
 
 
-def serve_file(file: StaticFile):  # type: ignore[no-untyped-def]
+def serve_file(file: StaticFile) -> Handler:
     async def handle(call: Call) -> Answer | EventStream:
         headers = (("cache-control", "no-cache"), ("etag", file.etag))
         if any(name == b"if-none-match" and value == file.etag.encode() for name, value in call.scope["headers"]):

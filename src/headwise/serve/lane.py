@@ -24,6 +24,7 @@ class Lane:
         self.shared = shared  # whether other jobs may join
         self.state: Any = None
         self.rows = 0
+        self.in_order = False
         self.jobs: list[Job] = []
         self.searches: dict[DecodeConfig, Search] = {}
         self.count_threads = cache(lambda rows: choose_threads(model, rows, device))
@@ -38,12 +39,18 @@ class Lane:
             self.searches[key].join(job, range(self.rows, self.rows + job.rows))
             self.rows += job.rows
         self.jobs += jobs
+        self._compare_order()
+
+    def _compare_order(self) -> None:
+        """Find out whether there is one search, whose rows are in the order of the state."""
+        first = next(iter(self.searches.values()), None)
+        self.in_order = first is not None and len(self.searches) == 1 and first.places == list(range(self.rows))
 
     def step(self) -> list[Event]:
         """One token for each row."""
         events: list[Event] = []
         searches = list(self.searches.values())
-        alone = searches[0] if len(searches) == 1 and searches[0].places == list(range(self.rows)) else None
+        alone = searches[0] if self.in_order else None
         with use_threads(self.count_threads(self.rows)):
             if alone is not None:
                 with alone.recording():
@@ -91,3 +98,4 @@ class Lane:
         elif count < self.rows or order != list(range(count)):
             self.state = self.state.select(torch.tensor(order, device=self.device))
         self.rows = count
+        self._compare_order()

@@ -23,8 +23,8 @@ class Prefix(NamedTuple):
 
 
 class PrefixCache:
-    """States of one row by what they have read. A language model may go on from a common prefix of two prompts, an
-    encoder-decoder from an equal source."""
+    """The prefix cache: states of one row by what they have read. A language model may go on from a common prefix of
+    two prompts, an encoder-decoder from an equal source."""
 
     def __init__(self, max_tokens: int):
         self.max_tokens = max_tokens

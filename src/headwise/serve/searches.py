@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from math import isnan
 from typing import Protocol
 
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor
 from headwise.decode.beam import BeamSearch
 from headwise.decode.config import DecodeConfig
 from headwise.decode.generator import Generator, NextTokenScorer, Request, topk
-from headwise.decode.hypothesis import Hypothesis
+from headwise.decode.hypothesis import NOT_FINITE, Hypothesis, are_finite
 from headwise.decode.sample import draw, draw_uniforms, get_truncation
 from headwise.decode.token_loop import score_path
 from headwise.serve.requests import Event, FailedEvent, FinishedEvent, GenerationRequest, Reason, TokenEvent
@@ -33,10 +32,6 @@ PER_SAMPLE = {
     "nbest": 1, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0, "length_penalty": 0.6,
     "early_stopping": "never",
 }  # fmt: skip
-DAMAGED = (
-    "No output of the model has a finite probability: its weights are damaged or its training diverged; use an earlier "
-    "checkpoint."
-)
 
 
 @dataclass(eq=False)
@@ -66,14 +61,19 @@ class Job:
         """The most tokens of a row."""
         return len(self.prompt) + self.limit + 1
 
+    @property
+    def max_steps(self) -> int:
+        """The most steps of a row, that of a forced EOS included."""
+        return self.limit + self.config.conventions.forces_eos
+
     def get_search_key(self) -> DecodeConfig:
         """Jobs with equal keys share a search."""
         return self.config.replace(**PER_ROW, **({} if self.config.beams > 1 else PER_SAMPLE))
 
     def finish(self, hypotheses: Sequence[Hypothesis], outputs: tuple[int, ...] = ()) -> Event:
         """The last event."""
-        if not hypotheses or isnan(hypotheses[0].score):
-            return FailedEvent(self.key, DAMAGED)
+        if not are_finite(hypotheses):
+            return FailedEvent(self.key, NOT_FINITE)
         reasons = tuple(self.find_reason(hypothesis) for hypothesis in hypotheses)
         written = sum(len(hypothesis.ids) for hypothesis in hypotheses)
         return FinishedEvent(self.key, list(hypotheses), reasons, self.prompt_tokens, written, outputs)
@@ -142,7 +142,7 @@ class TokenSearch:
         self.tokens = torch.empty(0, dtype=torch.long)
         self.forced = 0
         self.ends: set[int] = set()
-        self.pick: Callable[[Tensor], Tensor] = pick_most_probable
+        self.pick: Pick = pick_most_probable
         self.top = 0  # the most of `top_logprobs`
 
     def join(self, job: Job, places: Sequence[int]) -> None:
@@ -172,13 +172,11 @@ class TokenSearch:
     def extend(self, logits: Tensor, events: list[Event]) -> Survivors | None:
         assert self.scorer is not None
         log_probs = self.scorer.score(logits)
-        picked = self.pick(log_probs)  # (R, 1)
-        gains = log_probs.gather(1, picked)[:, 0].tolist()
-        self.tokens = picked[:, 0]
+        gains, self.tokens = self.pick(log_probs)
         self.scorer.extend(self.tokens)
         tops = list_top(log_probs, self.top) if self.top else None
         left = []
-        for place, (row, token, gain) in enumerate(zip(self.rows, self.tokens.tolist(), gains, strict=True)):
+        for place, (row, token, gain) in enumerate(zip(self.rows, self.tokens.tolist(), gains.tolist(), strict=True)):
             row.log_probs.append(gain)
             if token in self.ends:
                 self._finish(row, events)
@@ -187,7 +185,7 @@ class TokenSearch:
             row.ids.append(token)
             top = tops[place][: row.job.request.top_logprobs] if tops else ()
             events.append(TokenEvent(row.job.key, row.output, token, gain, top))
-            if self.scorer.cuts_at_limit and len(row.ids) >= row.job.limit:
+            if len(row.log_probs) >= row.job.max_steps:
                 self._finish(row, events)
                 left.append(place)
         return self._drop(left) if left else None
@@ -224,14 +222,17 @@ class TokenSearch:
         return nullcontext()
 
 
-def pick_most_probable(log_probs: Tensor) -> Tensor:
-    """Greedy decoding: (R, V) -> (R, 1)."""
-    return topk(log_probs, 1)[1]
+Pick = Callable[[Tensor], tuple[Tensor, Tensor]]  # log P (R, V) -> log P and id of the next token of each row
 
 
-def make_picker(rows: Sequence[TokenRow]) -> Callable[[Tensor], Tensor]:
-    """The tokens of rows of which some are greedy and others sampled, each by its own random numbers: log P (R, V) ->
-    (R, 1)."""
+def pick_most_probable(log_probs: Tensor) -> tuple[Tensor, Tensor]:
+    """Greedy decoding."""
+    gains, tokens = topk(log_probs, 1)
+    return gains[:, 0], tokens[:, 0]
+
+
+def make_picker(rows: Sequence[TokenRow]) -> Pick:
+    """The picker for rows of which some are greedy and others sampled, each by its own random numbers."""
     groups = defaultdict(list)
     for index, row in enumerate(rows):
         groups[row.truncation].append(index)
@@ -239,17 +240,15 @@ def make_picker(rows: Sequence[TokenRow]) -> Callable[[Tensor], Tensor]:
     if not samplers:
         return pick_most_probable
 
-    def pick(log_probs: Tensor) -> Tensor:
-        tokens = None if len(groups) == 1 else pick_most_probable(log_probs)
+    def pick(log_probs: Tensor) -> tuple[Tensor, Tensor]:
+        tokens = topk(log_probs, 1)[1][:, 0]
         for truncation, indices in samplers:
             numbers = [rows[index].uniforms[len(rows[index].log_probs)] for index in indices]
             uniforms = torch.tensor(numbers, dtype=torch.float64, device=log_probs.device)
-            if tokens is None:
-                return draw(log_probs, uniforms, *truncation)
             where = torch.tensor(indices, device=log_probs.device)
-            tokens[where] = draw(log_probs[where], uniforms, *truncation)
-        assert tokens is not None
-        return tokens
+            chosen = log_probs if len(indices) == len(rows) else log_probs[where]
+            tokens[where] = draw(chosen, uniforms, *truncation)[:, 0]
+        return log_probs.gather(1, tokens[:, None])[:, 0], tokens
 
     return pick
 
@@ -316,8 +315,7 @@ class BeamRows:
 
     def _find_active(self, numbers: Sequence[int]) -> Tensor:
         """The indices of sources that may go on: all, unless their outputs have no finite probability."""
-        last = {number: job.limit + job.config.conventions.forces_eos for number, job in self.jobs.items()}
-        active = [index for index, number in enumerate(numbers) if self.done[number] < last[number]]
+        active = [index for index, number in enumerate(numbers) if self.done[number] < self.jobs[number].max_steps]
         return torch.tensor(active, dtype=torch.long, device=self.tokens.device)
 
     def _continue(self, rows: Tensor, extended: bool = False) -> None:

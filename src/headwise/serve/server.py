@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -54,7 +55,7 @@ def serve(config: ServeConfig, say: Callable[[str], None]) -> None:
         asyncio.run(_serve(replace(config, address=address), listener, say))
 
 
-async def _serve(config: ServeConfig, listener, say: Callable[[str], None]) -> None:  # type: ignore[no-untyped-def]
+async def _serve(config: ServeConfig, listener: socket.socket, say: Callable[[str], None]) -> None:
     pool = ModelPool(config.models, config.limits, config.spare)
     service = build_service(pool, config.limits)
     server = make_server(

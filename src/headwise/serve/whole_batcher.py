@@ -10,7 +10,7 @@ from headwise.decode.driver import decode
 from headwise.decode.generator import source_length
 from headwise.decode.hypothesis import Hypothesis
 from headwise.errors import UserError
-from headwise.serve.requests import Event, FailedEvent, FinishedEvent, GenerationRequest
+from headwise.serve.requests import Event, FailedEvent, FinishedEvent, GenerationRequest, Reason
 from headwise.text.base import Tokeniser
 
 
@@ -60,7 +60,8 @@ class WholeBatcher:
         self, keys: list[Hashable], sources: list[Any], results: list[list[Hypothesis]]
     ) -> Iterator[FinishedEvent]:
         for key, source, hypotheses in zip(keys, sources, results, strict=True):
+            reasons: tuple[Reason, ...] = ("stop",) * len(hypotheses)
             yield FinishedEvent(
-                key, hypotheses, ("stop",) * len(hypotheses), source_length(source),
+                key, hypotheses, reasons, source_length(source),
                 sum(len(each.ids) + 1 for each in hypotheses),
             )  # fmt: skip

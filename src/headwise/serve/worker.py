@@ -14,11 +14,11 @@ import socket
 import sys
 import threading
 import traceback
-from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, cast
 
 from headwise.config.plugins import take_options
 from headwise.errors import UserError
@@ -27,25 +27,27 @@ from headwise.serve.channel import Channel
 if TYPE_CHECKING:
     from headwise.inference.trained_model import TrainedModel
     from headwise.serve.chat import ChatTemplate
+    from headwise.serve.encoder_batching import EncoderBatcher
     from headwise.serve.generation import GenerationJob
 
 log = logging.getLogger(__name__)
 Message = dict[str, Any]
 GENERATE = "generate"  # the operation of all requests that write token by token
-MAX_BATCH = 64  # inputs of a batch of predictions
+MAX_LENGTH = 8192  # of an input, as the batches count it; the tasks split what is longer
 
 
 @dataclass
 class Prediction:
     """A request of a verb that is computed in batches."""
 
-    number: int
     verb: str
-    parameters: dict[str, Any]
+    parameters: Message
     inputs: list[Any]
+    outputs: dict[int, Any] = field(default_factory=dict)
 
     @property
     def group(self) -> str:
+        """Inputs of one group may share a batch."""
         return repr((self.verb, sorted(self.parameters.items())))
 
 
@@ -58,7 +60,8 @@ class Worker:
     chat: ChatTemplate | None
     rows: int
     jobs: dict[int, GenerationJob] = field(default_factory=dict)
-    predictions: deque[Prediction] = field(default_factory=deque)
+    predictions: dict[int, Prediction] = field(default_factory=dict)
+    encoders: dict[str, EncoderBatcher] = field(default_factory=dict)  # by group, those that have something to do
     inbox: SimpleQueue[Any] = field(default_factory=SimpleQueue)  # prepared requests, and numbers of cancelled ones
     raw: SimpleQueue[Any] = field(default_factory=SimpleQueue)  # requests as they were sent
     wanted: set[int] = field(default_factory=set)  # numbers of requests that were not cancelled
@@ -124,26 +127,32 @@ class Worker:
         verb = VERBS[operation]
         for given in body["inputs"]:
             check_reads(self.trained, verb, given)
-        return Prediction(number, operation, body["parameters"], [read_input(verb, each) for each in body["inputs"]])
+        return Prediction(operation, body["parameters"], [read_input(verb, each) for each in body["inputs"]])
 
     def _refuse(self, number: int, status: int, message: str) -> None:
         self.wanted.discard(number)
         self.channel.send({"events": [{"id": number, "type": "error", "status": status, "message": message}]})
 
     def _take(self) -> None:
-        """Take what has arrived; wait for something if there is nothing to do."""
-        block = self.batcher.idle and not self.predictions
-        while block or not self.inbox.empty():
-            block = False
-            found = self.inbox.get()
-            if isinstance(found, int):
-                self._drop(found)
-            elif found[0] in self.wanted:
-                self.start(*found)
+        """Take what has arrived; wait for something if there is nothing to do yet."""
+        wait: float | None = 0.0
+        if self.batcher.idle:
+            wait = min((encoder.delay for encoder in self.encoders.values()), default=None)
+        with suppress(Empty):
+            while True:
+                found = self.inbox.get(block=wait != 0, timeout=wait or None)
+                wait = 0.0
+                if isinstance(found, int):
+                    self._drop(found)
+                elif found[0] in self.wanted:
+                    self.start(*found)
 
     def start(self, number: int, job: GenerationJob | Prediction) -> None:
         if isinstance(job, Prediction):
-            self.predictions.append(job)
+            self.predictions[number] = job
+            encoder = self.encoders.setdefault(job.group, self._make_encoder(job))
+            for index, value in enumerate(job.inputs):
+                encoder.submit((number, index), value)
             return
         self.jobs[number] = job
         try:
@@ -159,8 +168,10 @@ class Worker:
         if (job := self.jobs.pop(number, None)) is not None:
             for index in range(len(job.requests)):
                 self.batcher.cancel((number, index))
-        else:
-            self.predictions = deque(each for each in self.predictions if each.number != number)
+        if (prediction := self.predictions.pop(number, None)) is not None:
+            if (encoder := self.encoders.get(prediction.group)) is not None:
+                for index in range(len(prediction.inputs)):
+                    encoder.cancel((number, index))
 
     def _generate(self) -> list[Message]:
         if self.batcher.idle:
@@ -187,44 +198,43 @@ class Worker:
         self.batcher = self._make_batcher()
         return [{"id": number, "type": "error", "status": 500, "message": reason} for number in numbers]
 
+    def _make_encoder(self, job: Prediction) -> EncoderBatcher:
+        from headwise.serve.encoder_batching import EncoderBatcher
+        from headwise.serve.verbs import VERBS
+
+        run, parameters = VERBS[job.verb].run, job.parameters
+        return EncoderBatcher(lambda inputs: run(self.trained, inputs, parameters), estimate_tokens)
+
     def _predict(self) -> list[Message]:
-        """A batch of the oldest prediction and those that can be computed with it."""
-        if not self.predictions:
-            return []
-        group, batch, inputs = self.predictions[0].group, [], 0
-        rest: deque[Prediction] = deque()
-        for each in self.predictions:
-            if each.group == group and (not batch or inputs + len(each.inputs) <= MAX_BATCH):
-                batch.append(each)
-                inputs += len(each.inputs)
-            else:
-                rest.append(each)
-        self.predictions = rest
-        self.wanted.difference_update(each.number for each in batch)
-        return self._compute(batch)
+        """The outputs of the batches for which it is time."""
+        from headwise.serve.generation import describe_failed
+        from headwise.serve.requests import FailedEvent
+        from headwise.serve.verbs import make_finite
 
-    def _compute(self, batch: list[Prediction]) -> list[Message]:
-        from headwise.serve.verbs import VERBS, make_finite
-
-        verb = VERBS[batch[0].verb]
-        try:
-            found = verb.run(self.trained, [each for job in batch for each in job.inputs], batch[0].parameters)
-        except Exception as error:
-            if len(batch) > 1:  # one of them is at fault
-                return [message for job in batch for message in self._compute([job])]
-            known = isinstance(error, UserError)
-            status, reason = (400, str(error)) if known else (500, report(error))
-            return [{"id": batch[0].number, "type": "error", "status": status, "message": reason}]
-        outputs = iter(found)
-        return [
-            {"id": job.number, "type": "done", "outputs": [make_finite(next(outputs)) for _ in job.inputs]}
-            for job in batch
-        ]
+        messages: list[Message] = []
+        for group, encoder in list(self.encoders.items()):
+            for event in encoder.step():
+                number, index = cast("tuple[int, int]", event.key)
+                if (job := self.predictions.get(number)) is None:
+                    continue
+                if isinstance(event, FailedEvent):
+                    messages.append({"id": number, **describe_failed(event)})
+                    self._drop(number)
+                    continue
+                job.outputs[index] = make_finite(event.prediction)
+                if len(job.outputs) == len(job.inputs):
+                    outputs = [job.outputs[place] for place in range(len(job.inputs))]
+                    messages.append({"id": number, "type": "done", "outputs": outputs})
+                    self._drop(number)
+            if encoder.idle:
+                self.encoders.pop(group, None)
+        return messages
 
     def _measure(self) -> Message:
         batcher = self.batcher
         return {
-            "waiting": batcher.waiting + len(self.predictions), "rows": batcher.live_rows,
+            "waiting": batcher.waiting + sum(encoder.waiting for encoder in self.encoders.values()),
+            "rows": batcher.live_rows,
             "cached_tokens": batcher.cached_tokens, "memory": read_memory(),
         }  # fmt: skip
 
@@ -235,6 +245,12 @@ def report(error: Exception) -> str:
     if isinstance(error, MemoryError) or "allocate memory" in str(error):
         return "the server has too little memory for this request; send a smaller one"
     return "the server failed while it computed the answer; its log says why"
+
+
+def estimate_tokens(value: Any) -> int:
+    """About how many tokens an input has, to run inputs of similar length together."""
+    texts = value.values() if isinstance(value, dict) else (value,)
+    return min(MAX_LENGTH, 1 + sum(len(text) for text in texts if isinstance(text, str)) // 4)
 
 
 def read_memory() -> int:
