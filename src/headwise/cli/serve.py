@@ -110,6 +110,8 @@ def serve(
     """
     log_to_stderr()
     with needed_for("headwise serve"):
+        import prometheus_client  # noqa: F401  (its extra has all that is needed)
+
         from headwise.serve.server import ServeConfig
         from headwise.serve.server import serve as run_service
     from headwise.serve.limits import ServeLimits

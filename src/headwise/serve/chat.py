@@ -44,7 +44,7 @@ FILTERS = (
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """A template with the special tokens that it may name."""
+    """A chat template, with the special tokens that it may name."""
 
     source: str
     names: Mapping[str, str]  # bos_token, eos_token, ...

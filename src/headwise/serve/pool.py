@@ -154,7 +154,8 @@ class ServedModel:
 
     @contextmanager
     def submit(self, operation: str, body: Message) -> Iterator[Job]:
-        """Send a request to the worker; when the block is left it is cancelled, unless it is finished."""
+        """Send a request to the worker; when the block is left it is cancelled, unless it is finished. Backpressure: of
+        more requests than wait and are computed, the next is refused at once."""
         if not self.is_ready or self._writer is None:
             raise RequestError(503, f"{self.spec.name} is being loaded; try again", wait=2)
         if self.is_full:

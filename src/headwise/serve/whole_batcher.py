@@ -60,8 +60,8 @@ class WholeBatcher:
         self, keys: list[Hashable], sources: list[Any], results: list[list[Hypothesis]]
     ) -> Iterator[FinishedEvent]:
         for key, source, hypotheses in zip(keys, sources, results, strict=True):
-            reasons: tuple[Reason, ...] = ("stop",) * len(hypotheses)
+            reasons: list[Reason] = ["stop"] * len(hypotheses)
             yield FinishedEvent(
-                key, hypotheses, reasons, source_length(source),
+                key, hypotheses, tuple(reasons), source_length(source),
                 sum(len(each.ids) + 1 for each in hypotheses),
             )  # fmt: skip

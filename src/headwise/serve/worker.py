@@ -168,10 +168,11 @@ class Worker:
         if (job := self.jobs.pop(number, None)) is not None:
             for index in range(len(job.requests)):
                 self.batcher.cancel((number, index))
-        if (prediction := self.predictions.pop(number, None)) is not None:
-            if (encoder := self.encoders.get(prediction.group)) is not None:
-                for index in range(len(prediction.inputs)):
-                    encoder.cancel((number, index))
+        prediction = self.predictions.pop(number, None)
+        encoder = self.encoders.get(prediction.group) if prediction else None
+        if prediction is not None and encoder is not None:
+            for index in range(len(prediction.inputs)):
+                encoder.cancel((number, index))
 
     def _generate(self) -> list[Message]:
         if self.batcher.idle:
