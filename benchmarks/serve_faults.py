@@ -276,7 +276,8 @@ async def values(run: Path, requests: int) -> Finding:
     cases: dict[str, dict[str, Any]] = {
         "prompt over context": {"prompt": "a" * 5000}, "max_tokens 1e9": {"max_tokens": 10**9},
         "n 1e6": {"n": 10**6}, "temperature -1": {"temperature": -1}, "top_p 7": {"top_p": 7},
-        "100,001 characters": {"prompt": "a" * 100_001}, "prompt and max_tokens": {"prompt": "a" * 4000, "max_tokens": 1000},
+        "100,001 characters": {"prompt": "a" * 100_001},
+        "prompt and max_tokens": {"prompt": "a" * 4000, "max_tokens": 1000},
     }  # fmt: skip
     with serving(run) as server:
         await server.ask("/v1/completions", SHORT)
@@ -286,7 +287,8 @@ async def values(run: Path, requests: int) -> Finding:
     wrong = {name: row[0].status for name, row in replies.items() if any(each.status != 400 for each in row)}
     medians = {name: percentile([each.seconds for each in row], 0.5) for name, row in replies.items()}
     slowest = max(medians, key=medians.__getitem__)
-    found = f"{len(cases) - len(wrong)} of {len(cases)} {wrong or ''}; slowest median {1e3 * medians[slowest]:.0f} ms ({slowest})"
+    found = f"{len(cases) - len(wrong)} of {len(cases)} {wrong or ''}; "
+    found += f"slowest median {1e3 * medians[slowest]:.0f} ms ({slowest})"
     return Finding("values out of range", "400 within 50 ms", found, not wrong and medians[slowest] < 0.05)
 
 
@@ -333,7 +335,8 @@ async def disconnects(run: Path, requests: int) -> Finding:
             await asyncio.sleep(0.02)
         reply = await other
     equal = reply.status == 200 and json.loads(reply.body)["choices"] == json.loads(alone.body)["choices"]
-    found = f"{before:.0f} requests and {rows:.0f} rows before, free after {freed:.2f} s; the other's output {'equal' if equal else 'differs'}"
+    found = f"{before:.0f} requests and {rows:.0f} rows before, free after {freed:.2f} s; "
+    found += f"the other's output {'equal' if equal else 'differs'}"
     return Finding(
         f"{count} clients go while they are answered", "free within 1 s; others unchanged", found, freed < 1 and equal
     )
@@ -345,7 +348,8 @@ async def drain(run: Path, requests: int) -> Finding:
         workers = server.list_workers()
         body = SHORT | {"max_tokens": 300}
         clients = [asyncio.create_task(server.ask("/v1/completions", body)) for _ in range(count)]
-        await asyncio.sleep(0.5)
+        while await server.read_metric("headwise_worker_requests") < count:
+            await asyncio.sleep(0.02)
         server.process.send_signal(signal.SIGTERM)
         started = time.perf_counter()
         await asyncio.sleep(0.05)

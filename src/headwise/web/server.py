@@ -22,9 +22,9 @@ IDLE_SECONDS = 30  # of a connection between two requests
 
 
 class Server(uvicorn.Server):
-    """Graceful shutdown on SIGTERM or SIGINT: requests that have begun are finished for up to `drain_seconds`, while the
-    port stays open so that `/ready` can say no; then the process ends with status 0. A second signal ends it at once.
-    """
+    """Graceful shutdown on SIGTERM or SIGINT: requests that have begun are finished for up to `drain_seconds`, while
+    the port stays open so that `/ready` can say no; then the process ends with status 0. A second signal ends it at
+    once."""
 
     def __init__(self, config: uvicorn.Config, drain_seconds: float, on_drain: Callable[[], None]):
         super().__init__(config)
