@@ -92,6 +92,16 @@ def test_echo_gives_the_prompt_back(server):
     assert answer.choices[0].text.startswith(PROMPT) and len(answer.choices[0].text) == len(PROMPT) + 3
 
 
+def test_echo_has_the_log_probabilities_of_the_prompt(server):
+    answer = server.client().completions.create(
+        model="lm", prompt=PROMPT, max_tokens=3, temperature=0, echo=True, logprobs=1
+    )
+    told = answer.choices[0].logprobs
+    assert "".join(told.tokens) == answer.choices[0].text and told.text_offset == list(range(8))
+    scored = server.post("/api/score", {"text": answer.choices[0].text, "ends": False})["outputs"][0]["tokens"]
+    assert told.token_logprobs == pytest.approx([each["log_prob"] for each in scored], abs=1e-4)
+
+
 def test_token_ids_are_prompts_too(server, trained):
     ids = trained.tokenisers.target.encode(PROMPT)
     client = server.client()
