@@ -15,11 +15,11 @@ from headwise.experiment.config import Experiment
 from headwise.inference.trained_model import TrainedModel
 from headwise.studio.app import build_app
 from headwise.studio.run_registry import RunRegistry
-from headwise.studio.server import bind_socket
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters, Labels
 from headwise.vision.pixels import Pixels
 from headwise.web.guard import Address
+from headwise.web.server import bind_socket
 
 HOSTILE = "<b>x"
 RUNS = {

@@ -91,6 +91,6 @@ def test_paths_outside_the_static_folder_are_refused(studio, path):
 
 
 def test_a_public_address_needs_a_key():
-    with pytest.raises(UserError, match="--key"):
+    with pytest.raises(UserError, match="--key-file"):
         Address("0.0.0.0", 80)
-    assert Address("0.0.0.0", 80, key="secret").url
+    assert Address("0.0.0.0", 80, keys=("secret",)).url

@@ -9,11 +9,11 @@ from playwright.sync_api import expect
 
 from headwise.studio.app import build_app
 from headwise.studio.run_registry import RunRegistry
-from headwise.studio.server import bind_socket
 from headwise.web.guard import Address, Guard
+from headwise.web.server import bind_socket
 
 KEY = "a key/with & signs"
-ADDRESS = Address("127.0.0.1", 8000, KEY)
+ADDRESS = Address("127.0.0.1", 8000, (KEY,))
 
 
 def ask(path="/", query=b"", method="GET", **headers):
@@ -81,7 +81,7 @@ def test_entering_the_key_never_redirects_elsewhere():
 
 def test_a_page_opens_with_the_key_in_its_url(page, runs):
     listener = bind_socket(Address(port=0))
-    address = Address(port=listener.getsockname()[1], key=KEY)
+    address = Address(port=listener.getsockname()[1], keys=(KEY,))
     server = uvicorn.Server(uvicorn.Config(build_app(RunRegistry([runs]), address), log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

@@ -44,6 +44,10 @@ CoveragePenalty = Annotated[
 TopK = Annotated[int | None, Parameter(help="Sample from the k most probable tokens.")]
 TopP = Annotated[float | None, Parameter(help="Nucleus sampling: total probability of the tokens.")]
 Seed = Annotated[int | None, Parameter(help="Random seed of sampling.")]
+KeyFile = Annotated[
+    Path | None,
+    Parameter(help="A file with API keys, one on a line; without it, those in HEADWISE_API_KEY, separated by commas."),
+]
 Checkpoint = Annotated[str, Parameter(help="Checkpoint: best, last, average or step-N.")]
 
 

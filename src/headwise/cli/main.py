@@ -71,6 +71,10 @@ COMMANDS = {
             "Import a Hugging Face folder, a GGUF or an ARPA file as a run.",
         ),
         "export": ("headwise.cli.interop:export", "Export a run to Hugging Face, CTranslate2 or ARPA."),
+        "serve": (
+            "headwise.cli.serve:serve",
+            "Serve models over HTTP: OpenAI's and LibreTranslate's APIs, and our own.",
+        ),
         "bench": ("headwise.cli.bench:app", "Compare the speed with other installed libraries."),
     },
 }

@@ -7,20 +7,18 @@ from typing import Annotated
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import DataRoot, log_to_stderr, say
+from headwise.cli.common import DataRoot, KeyFile, log_to_stderr, say
 from headwise.errors import UserError
 from headwise.utils.extras import needed_for
 
 
 def studio(
     *runs: Path,
-    host: Annotated[str, Parameter(help="Address to listen on; any but localhost needs --key.")] = "127.0.0.1",
+    host: Annotated[str, Parameter(help="Address to listen on; any but localhost needs a key.")] = "127.0.0.1",
     port: Annotated[
         int, Parameter(validator=validators.Number(gte=0, lte=65535), help="Port; 0: any free one.")
     ] = 8765,
-    key: Annotated[
-        str, Parameter(help="Secret that requests must contain if other machines can reach the studio.")
-    ] = "",
+    key_file: KeyFile = None,
     data_root: DataRoot = None,
     browser: Annotated[bool, Parameter(help="Open a browser.")] = True,
 ) -> None:
@@ -33,6 +31,7 @@ def studio(
         headwise studio --port 9000 --no-browser
         headwise studio /elsewhere/runs --data-root /disk/corpora
         headwise studio --with my_parts.py
+        headwise studio --host 0.0.0.0 --key-file keys.txt
 
     Parameters
     ----------
@@ -44,6 +43,7 @@ def studio(
         from headwise.studio.server import serve
     from headwise.studio.run_registry import RunRegistry
     from headwise.web.guard import Address
+    from headwise.web.keys import read_keys
 
     for path in runs:
         if not path.is_dir():
@@ -51,4 +51,4 @@ def studio(
     registry = RunRegistry(runs or (Path("runs"),), data_root or "")
     if not registry.items():
         say("there are no runs yet: `headwise demo` trains one, which then appears in the studio")
-    serve(registry, Address(host, port, key), browser=browser, say=say)
+    serve(registry, Address(host, port, read_keys(key_file)), browser=browser, say=say)

@@ -26,28 +26,52 @@ def cut_at_stop(text: str, stop: Sequence[str]) -> str:
     return text[: min((start for start in starts if start >= 0), default=len(text))]
 
 
+class TextStreamer:
+    """The text of tokens as they come: bytes of one character stay together, and a possible prefix of a stop string is
+    held back until the next token resolves it."""
+
+    def __init__(self, tokeniser: Tokeniser, prompt: Sequence[int], stop: Sequence[str] = ()):
+        self.tokeniser, self.stop = tokeniser, stop
+        self.ids = list(prompt[-1:])  # the last token already streamed decides how the next one is joined to it
+        self.known = len(tokeniser.decode(self.ids))
+        self.held = ""
+        self.stopped = False  # whether a stop string has come
+
+    def push(self, token: int) -> str:
+        """The text that is certain with one token more."""
+        if self.stopped:
+            return ""
+        self.ids.append(token)
+        text = self.tokeniser.decode(self.ids)
+        if text.endswith(UNFINISHED):
+            return ""
+        self.held += text[self.known :]
+        self.ids = [token]
+        self.known = len(self.tokeniser.decode(self.ids))
+        self.stopped = any(string in self.held for string in self.stop)
+        if self.stopped:
+            return ""
+        ready = len(self.held) - match_stop_prefix(self.held, self.stop)
+        piece, self.held = self.held[:ready], self.held[ready:]
+        return piece
+
+    def finish(self) -> str:
+        """What was held back, up to a stop string."""
+        return cut_at_stop(self.held + self.tokeniser.decode(self.ids)[self.known :], self.stop)
+
+
 def stream_text(
     tokeniser: Tokeniser, prompt: Sequence[int], tokens: Iterable[int], stop: Sequence[str] = ()
 ) -> Iterator[str]:
-    """Stream the text in pieces: bytes of one character stay together, and a possible prefix of a stop string is held
-    back until the next token resolves it. After a stop string no further token is read."""
-    ids = list(prompt[-1:])  # the last token already streamed decides how the next one is joined to it
-    known = len(tokeniser.decode(ids))
-    held = ""
+    """Stream the text in pieces. After a stop string no further token is read."""
+    streamer = TextStreamer(tokeniser, prompt, stop)
     for token in tokens:
-        ids.append(token)
-        text = tokeniser.decode(ids)
-        if text.endswith(UNFINISHED):
-            continue
-        held += text[known:]
-        ids = [token]
-        known = len(tokeniser.decode(ids))
-        if any(string in held for string in stop):
+        piece = streamer.push(token)
+        if streamer.stopped:
             break
-        ready = len(held) - match_stop_prefix(held, stop)
-        yield held[:ready]
-        held = held[ready:]
-    yield cut_at_stop(held + tokeniser.decode(ids)[known:], stop)
+        if piece:
+            yield piece
+    yield streamer.finish()
 
 
 def match_stop_prefix(text: str, stop: Sequence[str]) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import traceback
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -11,6 +13,7 @@ from headwise.decode.generator import Source
 from headwise.decode.hypothesis import Hypothesis
 from headwise.errors import UserError
 
+log = logging.getLogger(__name__)
 Reason: TypeAlias = Literal["stop", "length"]  # an EOS token or a stop string; the maximum length
 PROMPT = -1  # the `output` of the events of a prompt's own tokens
 
@@ -68,7 +71,13 @@ class PredictedEvent:
     prediction: object
 
 
+FAILED = "decoding failed: "  # before the reason of a failure that is not the client's
+
+
 def describe_failure(error: Exception) -> str:
-    """One line for whoever asked."""
+    """One line for whoever asked; what is not their fault is logged with its traceback."""
     lines = str(error).splitlines() or [type(error).__name__]
-    return lines[0] if isinstance(error, UserError) else f"decoding failed: {lines[0]}"
+    if isinstance(error, UserError):
+        return lines[0]
+    log.error("%s", "".join(traceback.format_exception(error)))
+    return f"{FAILED}{lines[0]}"

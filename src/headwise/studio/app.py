@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from hashlib import sha256
 from importlib import resources
 from pathlib import Path
 
@@ -14,13 +12,15 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from headwise.errors import UserError
-from headwise.studio.model_pool import ModelPool
+from headwise.studio.model_pool import Busy, ModelPool
 from headwise.studio.routes import ROUTES
 from headwise.studio.run_registry import RunRegistry
-from headwise.web.guard import Address, Guard
+from headwise.web.disconnect import CancelOnDisconnect
+from headwise.web.guard import MAX_BYTES, Address, Guard, Rules
+from headwise.web.static import StaticFile, read_static_files
 
-MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-
+MAX_JSON_BYTES = 2**19  # of bodies that are no files
+FILES = ("/api/picture", "/api/fold")  # routes that take images and alignments
 PRELOAD_DELAY = 1.0  # seconds after the first page; importing PyTorch earlier would slow that page down
 
 
@@ -30,22 +30,24 @@ def build_app(registry: RunRegistry, address: Address) -> Guard:
     app.exception_handler(UserError)(handle_user_error)
     app.exception_handler(RequestValidationError)(handle_invalid_request)
     app.exception_handler(HTTPException)(handle_http_error)
+    app.exception_handler(Busy)(handle_busy)
     pool = ModelPool(registry)
     for routes in ROUTES:
         app.include_router(routes(pool))
     add_static_files(app, pool)
-    return Guard(app, address)
+    return Guard(CancelOnDisconnect(app), address, Rules(get_max_bytes=get_max_bytes))
+
+
+def get_max_bytes(path: str) -> int:
+    """The limit of a body: JSON is parsed on the event loop, so it is small."""
+    return MAX_BYTES if path.startswith(FILES) else MAX_JSON_BYTES
 
 
 def add_static_files(app: FastAPI, pool: ModelPool) -> None:
     """Serve the static files. They are listed and read once, so no request can name another path."""
     root = Path(str(resources.files("headwise.studio") / "static"))
     trace = Path(str(resources.files("headwise.inspect") / "trace.js"))  # which pages of `headwise inspect` have inside
-    files = {
-        str(path.relative_to(root)): StaticFile.read(path)
-        for path in sorted(root.rglob("*"))
-        if path.suffix in MEDIA_TYPES
-    } | {"draw/trace.js": StaticFile.read(trace)}
+    files = read_static_files(root) | {"draw/trace.js": StaticFile.read(trace)}
 
     @app.get("/", include_in_schema=False)
     async def index(request: Request) -> Response:
@@ -57,30 +59,14 @@ def add_static_files(app: FastAPI, pool: ModelPool) -> None:
         return files[name].respond(request) if name in files else JSONResponse({"error": "there is no such file"}, 404)
 
 
-@dataclass(frozen=True)
-class StaticFile:
-    """A static file in memory: a page loads many small ones."""
-
-    content: bytes
-    media_type: str
-    etag: str
-
-    @classmethod
-    def read(cls, path: Path) -> StaticFile:
-        content = path.read_bytes()
-        return cls(content, MEDIA_TYPES[path.suffix], f'"{sha256(content).hexdigest()[:16]}"')
-
-    def respond(self, request: Request) -> Response:
-        """The file, or 304 Not Modified if the browser's ETag matches."""
-        headers = {"cache-control": "no-cache", "etag": self.etag}
-        if request.headers.get("if-none-match") == self.etag:
-            return Response(status_code=304, headers=headers)
-        return Response(self.content, media_type=self.media_type, headers=headers)
-
-
 async def handle_user_error(request: Request, error: Exception) -> JSONResponse:
     """A `UserError` as status 400 with its message."""
     return JSONResponse({"error": str(error)}, 400)
+
+
+async def handle_busy(request: Request, error: Exception) -> JSONResponse:
+    """Too many requests are waiting: status 503, and when to come back."""
+    return JSONResponse({"error": "the studio is busy; try again in a moment"}, 503, {"retry-after": "2"})
 
 
 async def handle_http_error(request: Request, error: Exception) -> JSONResponse:

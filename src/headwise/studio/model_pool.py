@@ -6,6 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 MAX_MODELS = 3  # loaded models kept in memory
 MODEL_WORKERS = 2  # threads for requests that need a model
+MAX_WAITING = 32  # requests of each kind that wait or are worked on; others are told to come back
 OTHER_WORKERS = 4  # threads for all other requests, which never wait for a model
+
+
+class Busy(Exception):
+    """Too many requests are waiting."""
 
 
 class ModelPool:
@@ -33,6 +39,7 @@ class ModelPool:
             ThreadPoolExecutor(MODEL_WORKERS, "studio"),
             ThreadPoolExecutor(OTHER_WORKERS, "aside"),
         )
+        self.pending = {self.model_workers: 0, self.other_workers: 0}
         self.lock = Lock()
         self.loaded: OrderedDict[tuple[str, float], tuple[Future[TrainedModel], Lock]] = OrderedDict()
 
@@ -42,11 +49,21 @@ class ModelPool:
 
     async def run_with_model(self, name: str, task: Callable[[TrainedModel], Result]) -> tuple[Result, float]:
         """Run `task` with the model of a run; returns its result and its milliseconds, loading excluded."""
-        return await asyncio.get_running_loop().run_in_executor(self.model_workers, self._run_with_model, name, task)
+        return await self._submit(self.model_workers, partial(self._run_with_model, name, task))
 
     async def run(self, task: Callable[[], Result]) -> Result:
         """Run a task that needs no model."""
-        return await asyncio.get_running_loop().run_in_executor(self.other_workers, task)
+        return await self._submit(self.other_workers, task)
+
+    async def _submit(self, workers: ThreadPoolExecutor, task: Callable[[], Result]) -> Result:
+        """Run a task in a thread; one that is cancelled before it has begun is not run."""
+        if self.pending[workers] >= MAX_WAITING:
+            raise Busy
+        self.pending[workers] += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(workers, task)
+        finally:
+            self.pending[workers] -= 1
 
     def _run_with_model(self, name: str, task: Callable[[TrainedModel], Result]) -> tuple[Result, float]:
         model, lock = self._get_model(self.registry[name])

@@ -17,6 +17,8 @@ EXTRAS = {  # the name that is imported -> the extra; tests compare it with pypr
     "fastapi": "studio",
     "starlette": "studio",  # comes with fastapi
     "uvicorn": "studio",
+    "prometheus_client": "serve",
+    "jinja2": "serve",
     "ctranslate2": "deploy",
     "sentencepiece": "marian",
     "tensorboard": "tensorboard",

@@ -85,6 +85,16 @@ def load_upright(source: str | Path | Image.Image) -> Image.Image:
         return ImageOps.exif_transpose(open_image(read_bytes(Path(source))))
 
 
+def decode_upright(content: bytes, name: str, max_pixels: int) -> Image.Image:
+    """Decode the bytes of an image file, with the EXIF orientation applied."""
+    with translate_errors(name):
+        image = open_image(content)
+        if image.width * image.height > max_pixels:
+            raise DamagedImage(f"{name}: has more than {max_pixels:,} pixels; make it smaller")
+        image.load()
+        return ImageOps.exif_transpose(image)
+
+
 def read_header(path: Path) -> ImageHeader:
     """Hash a file and read the header of its image."""
     with translate_errors(path):
