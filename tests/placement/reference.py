@@ -27,6 +27,11 @@ class Reference:
         self.memory = defaultdict(list)  # device -> (time, change)
         self.weights = np.bincount(placement, weights=simulator.weights, minlength=simulator.devices)
         self.uses = {}
+        self.added = set()
+        self.owed = defaultdict(int)
+        for tensor in self.tensors:
+            if tensor.gradient_of >= 0:
+                self.owed[tensor.gradient_of, self.device[tensor.producer]] += 1
 
     def run(self) -> tuple[float, np.ndarray]:
         for operator, count in enumerate(self.missing):
@@ -62,6 +67,13 @@ class Reference:
         for number, tensor in enumerate(self.tensors):
             if tensor.producer != operator:
                 continue
+            self.owed[tensor.gradient_of, device] -= 1
+            if tensor.gradient_of >= 0 and self.owed[tensor.gradient_of, device]:  # summed: nothing is sent
+                (reader,) = tensor.readers
+                self.missing[reader] -= 1
+                self.memory[device].append((now, -tensor.size))
+                self.added.add(number)
+                continue
             places = [self.device[reader] for reader in tensor.readers]
             others = sorted(set(places) - {device})
             self.uses[number, device] = places.count(device) + len(others)
@@ -76,7 +88,8 @@ class Reference:
             if not places:
                 self.memory[device].append((now, -tensor.size))
         for number in self.inputs[operator]:
-            self.release(number, device, now)
+            if number not in self.added:
+                self.release(number, device, now)
 
     def deliver(self, number: int, device: int) -> None:
         for reader in self.tensors[number].readers:

@@ -2,19 +2,20 @@
 
 The exported program is decomposed, so that a recurrent layer becomes operators of single steps, and each operator gets
 the FLOPs that torch counts (`torch.utils.flop_counter`; one for each output element of an operator that it does not
-count), the bytes of its output and of the parameters that it reads. Views cost nothing and have no bytes of their own.
-A parameter that several operators read is with the first one, and the others read that one's output, so that weights
-are sent as outputs are.
+count), the bytes of its output and of the parameters that it alone reads. Views cost nothing and have no bytes of their
+own. A parameter that several operators read, such as the weights of a recurrent layer, is an operator of its own.
 """
 
 from __future__ import annotations
 
-import operator
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.fx.node import Node as FxNode
 from torch.utils.flop_counter import flop_registry
@@ -55,55 +56,134 @@ def trace(model: nn.Module, inputs: Sequence[Any], name: str, source: str = "") 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch about its own export
         try:
+            unroll_layers(model)
             program = torch.export.export(model.eval(), tuple(inputs), strict=False).run_decompositions()
         except Exception as error:
             reason = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
             raise UserError(f"{name}: cannot be traced by torch.export ({reason}); give a graph file") from None
-    signature = program.graph_signature
-    weights = set(signature.inputs_to_parameters)
-    return OperatorGraph.from_nodes(name, list(_list_nodes(program.graph.nodes, weights)), source)
+    weights = set(program.graph_signature.inputs_to_parameters)
+    return OperatorGraph.from_nodes(name, Tracer(weights).trace(program.graph.nodes), source)
 
 
-def _list_nodes(nodes: Any, weights: set[str]) -> Iterator[Node]:
-    """The operators that compute something. `owners` are those whose outputs a node of the trace stands for: of a view,
-    that of what it views."""
-    owners: dict[FxNode, tuple[str, ...]] = {}
-    parameters: dict[FxNode, FxNode] = {}  # a view of a parameter -> the parameter
-    holders: dict[FxNode, str] = {}  # a parameter -> the operator that has it
-    for node in nodes:
-        if node.op == "placeholder":
-            if node.name in weights:
-                parameters[node] = node
-            owners[node] = ()
-        if node.op != "call_function":
-            continue
-        inputs = [each for each in node.all_input_nodes if each in owners]
-        read = [parameters[each] for each in inputs if each in parameters]
-        if _get_name(node) in VIEWS:
-            owners[node] = tuple(dict.fromkeys(owner for each in inputs for owner in owners[each]))
-            if read and len(inputs) == len(read) == 1:
-                parameters[node] = read[0]
-            continue
-        sources = [owner for each in inputs for owner in owners[each]]
-        held = 0
-        for parameter in dict.fromkeys(read):
-            if parameter in holders:
-                sources.append(holders[parameter])
-            else:
-                holders[parameter] = node.name
-                held += _count_bytes(parameter.meta.get("val"))
-        value = node.meta.get("val")
-        owners[node] = (node.name,)
-        yield Node(
-            node.name, _get_name(node), _count_flops(node), _count_bytes(value), held, tuple(dict.fromkeys(sources))
-        )
+def unique(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+class Tracer:
+    """Turns the nodes of an exported program into operators that compute something."""
+
+    def __init__(self, weights: set[str]):
+        self.weights = weights
+        self.owners: dict[FxNode, tuple[str, ...]] = {}  # operators whose outputs a node stands for, also a view
+        self.parameters: dict[FxNode, FxNode] = {}  # a parameter, or a view of one -> the parameter
+        self.operators: dict[str, Node] = {}
+
+    def trace(self, nodes: Iterable[FxNode]) -> list[Node]:
+        for node in nodes:
+            if node.op == "placeholder":
+                self.owners[node] = ()
+                if node.name in self.weights:
+                    self.parameters[node] = node
+            elif node.op == "call_function":
+                self.add(node)
+            elif node.op == "output":
+                return self.keep_ancestors([owner for each in node.all_input_nodes for owner in self.owners[each]])
+        raise AssertionError("a program has an output")
+
+    def add(self, node: FxNode) -> None:
+        inputs = [each for each in node.all_input_nodes if each in self.owners]
+        if part := find_part(node):
+            self.owners[node] = self.owners[part]
+        elif _get_name(node) in VIEWS:
+            self.owners[node] = tuple(dict.fromkeys(owner for each in inputs for owner in self.owners[each]))
+            if len(inputs) == 1 and inputs[0] in self.parameters:
+                self.parameters[node] = self.parameters[inputs[0]]
+        else:
+            sources = [owner for each in inputs for owner in self.owners[each]]
+            sources += [self.parameters[each].name for each in inputs if each in self.parameters]
+            size = _count_bytes(node)
+            self.operators[node.name] = Node(node.name, _get_name(node), _count_flops(node), size, inputs=unique(sources))
+            self.owners[node] = (node.name,)
+
+    def keep_ancestors(self, outputs: Iterable[str]) -> list[Node]:
+        """The operators that outputs depend on, and their parameters: one that a single operator reads is part of it,
+        others are operators of their own, whose readers get the weights as they get outputs."""
+        kept, waiting = dict[str, Node](), list(outputs)
+        while waiting:
+            name = waiting.pop()
+            if name in self.operators and name not in kept:
+                kept[name] = self.operators[name]
+                waiting += kept[name].inputs
+        weights = {node.name: _count_bytes(node) for node in self.parameters.values()}
+        readers = Counter(source for node in kept.values() for source in node.inputs if source in weights)
+        shared = {name for name, count in readers.items() if count > 1}
+        nodes = [Node(name, "parameter", 0, weights[name], weights[name]) for name in weights if name in shared]
+        for name in self.operators:
+            if name in kept:
+                node = kept[name]
+                own = [source for source in node.inputs if source in weights and source not in shared]
+                inputs = tuple(source for source in node.inputs if source not in own)
+                nodes.append(replace(node, parameter_bytes=sum(weights[each] for each in own), inputs=inputs))
+        return nodes
+
+
+def find_part(node: FxNode) -> FxNode | None:
+    """Of a slice of a concatenation, the tensor that it is a part of: steps of an unrolled layer that are stacked and
+    taken apart again do not wait for each other."""
+    if _get_name(node) != "slice" or not isinstance(node.args[0], FxNode) or _get_name(node.args[0]) != "cat":
+        return None
+    joined, dim, start, end = (*node.args, 0, 0, 2**62)[:4] if len(node.args) == 4 else (None, 0, 0, 0)
+    if joined is None:
+        return None
+    tensors, along = joined.args[0], joined.args[1] if len(joined.args) > 1 else 0
+    rank = node.meta["val"].dim()
+    if along % rank != dim % rank:
+        return None
+    first = 0
+    for tensor in tensors:
+        last = first + tensor.meta["val"].shape[along]
+        if first <= start and min(end, node.args[0].meta["val"].shape[along]) <= last:
+            return tensor
+        first = last
+    return None
+
+
+class UnrolledLSTM(nn.Module):
+    """An LSTM step by step with products of its own, as static graphs of recurrent networks have them: a step of the
+    next layer need not wait for the whole layer before."""
+
+    def __init__(self, net: nn.LSTM):
+        super().__init__()
+        self.net = net
+
+    @property
+    def all_weights(self) -> Any:
+        return self.net.all_weights
+
+    def forward(self, x: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        w_ih, w_hh, b_ih, b_hh = self.net.all_weights[0]
+        zeros = x.new_zeros(len(x), self.net.hidden_size)
+        h, c = (each.squeeze(0) for each in state) if state else (zeros, zeros)
+        outputs = []
+        for step in range(x.shape[1]):
+            gates = F.linear(x[:, step], w_ih, b_ih) + F.linear(h, w_hh, b_hh)  # (B, 4H)
+            i, f, g, o = gates.chunk(4, dim=1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+            outputs.append(h)
+        return torch.stack(outputs, 1), (h.unsqueeze(0), c.unsqueeze(0))
+
+
+def unroll_layers(model: nn.Module) -> None:
+    """Replace the LSTM layers of a model by unrolled ones."""
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            plain = isinstance(child, nn.LSTM) and child.num_layers == 1 and child.batch_first
+            if plain and not isinstance(module, UnrolledLSTM) and not child.bidirectional and not child.proj_size:
+                setattr(module, name, UnrolledLSTM(child))
 
 
 def _get_name(node: FxNode) -> str:
-    """
-    >>> _get_name(torch.fx.Graph().call_function(operator.getitem, ()))
-    'getitem'
-    """
     target = node.target
     if isinstance(target, torch._ops.OpOverload):
         return target.overloadpacket.__name__
@@ -123,8 +203,8 @@ def _count_flops(node: FxNode) -> int:
     return int(flop_registry[packet](*args, **kwargs, out_val=value))
 
 
-def _count_bytes(value: Any) -> int:
-    return int(sum(each.numel() * each.element_size() for each in _list_tensors(value)))
+def _count_bytes(node: FxNode) -> int:
+    return sum(each.numel() * each.element_size() for each in _list_tensors(node.meta.get("val")))
 
 
 def _list_tensors(value: Any) -> list[Tensor]:

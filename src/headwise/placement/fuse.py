@@ -19,7 +19,8 @@ SMALL = 0.02  # share of the mean work of a node up to which it joins a neighbou
 
 def fuse(graph: OperatorGraph, most: int = 128, least: float = SMALL) -> OperatorGraph:
     """A graph with at most `most` nodes where joins without a cycle allow it. FLOPs and parameters are those of all its
-    operators; its name and operator are those of the one with the most FLOPs; its output is what others read."""
+    operators; its name and operator are those of the one with the most FLOPs; its output is what others read, and what only
+    its own operators read is saved for the backward pass."""
     fusion = Fusion(graph)
     mean = sum(fusion.work.values()) / max(len(graph), 1)
     fusion.join_while(lambda cost, _: cost <= least * mean)
@@ -88,6 +89,7 @@ class Fusion:
         built = []
         for group, all_of in self.members.items():
             given = [each for each in all_of if each in outputs] or all_of[-1:]  # nobody reads the last ones
+            inner = sum(nodes[each].output_bytes for each in all_of if each not in given)
             built.append(
                 Node(
                     name[group].id,
@@ -95,6 +97,7 @@ class Fusion:
                     sum(nodes[each].flops for each in all_of),
                     sum(nodes[each].output_bytes for each in given),
                     sum(nodes[each].parameter_bytes for each in all_of),
+                    sum(nodes[each].saved_bytes for each in all_of) + inner,
                     tuple(name[source].id for source in sorted(self.inputs[group])),
                 )
             )

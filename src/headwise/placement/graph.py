@@ -2,7 +2,8 @@
 
 A file is JSON: `format`, `version`, `name`, `source` (where the numbers come from), `devices` (how many it was
 published with; 0: unknown) and `nodes`, each with `id`, `op`, `flops` of a forward pass, `output_bytes`,
-`parameter_bytes` and `inputs`, the ids of the nodes whose outputs it reads. docs/placing.md describes it.
+`parameter_bytes`, `saved_bytes` (what it keeps for its own backward pass besides its output) and `inputs`, the ids of
+the nodes whose outputs it reads. docs/placing.md describes it.
 
 Letters: N nodes, E edges.
 """
@@ -10,6 +11,7 @@ Letters: N nodes, E edges.
 from __future__ import annotations
 
 import hashlib
+import heapq
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +27,7 @@ from headwise.utils.files import read_json, write
 FORMAT, VERSION = "headwise-operator-graph", 1
 MAX_NODES, MAX_EDGES = 20_000, 200_000
 MAX_NUMBER = 2**60  # FLOPs or bytes of one node
-SIZES = ("flops", "output_bytes", "parameter_bytes")
+SIZES = ("flops", "output_bytes", "parameter_bytes", "saved_bytes")
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Node:
     flops: int = 0
     output_bytes: int = 0
     parameter_bytes: int = 0
+    saved_bytes: int = 0
     inputs: tuple[str, ...] = ()
 
 
@@ -69,7 +72,7 @@ class OperatorGraph:
         return np.array(pairs, np.int64).reshape(-1, 2)
 
     def get_sizes(self, key: str) -> np.ndarray:
-        """`flops`, `output_bytes` or `parameter_bytes` of all nodes, (N,)."""
+        """One of `SIZES` of all nodes, (N,)."""
         return np.array([getattr(node, key) for node in self.nodes], float)
 
     @cached_property
@@ -103,8 +106,6 @@ def sort_nodes(name: str, nodes: Sequence[Node]) -> tuple[Node, ...]:
                 raise UserError(f"{name}: node '{node.id}' reads '{source}', which is no node; add it or leave it out")
             readers[source].append(node.id)
     place = {node.id: number for number, node in enumerate(nodes)}
-    import heapq
-
     ready = [place[key] for key, count in missing.items() if not count]
     heapq.heapify(ready)
     order = list[Node]()

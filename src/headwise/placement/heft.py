@@ -91,7 +91,7 @@ def schedule_heft(
 
 def place_by_heft(simulator: Simulator) -> np.ndarray:
     """The devices of a schedule by HEFT of the nodes, each with the time of its forward and backward pass. A device
-    whose parameters and outputs would exceed its memory is passed over, which the paper does not do."""
+    whose parameters, inputs and outputs would exceed its memory is passed over, which the paper does not do."""
     graph, step = simulator.graph, simulator.step
     seconds = np.bincount(step.nodes, weights=step.seconds, minlength=len(graph))
     costs = np.repeat(seconds[:, None], simulator.devices, 1)
@@ -99,5 +99,7 @@ def place_by_heft(simulator: Simulator) -> np.ndarray:
     learned = np.bincount(step.nodes, minlength=len(graph)) > 1  # a gradient comes back
     sources = graph.edges[:, 0]
     transfers = (1 + learned[sources]) * (cluster.latency + sizes[sources] / cluster.bandwidth)
-    held, room = simulator.weights + sizes, np.full(simulator.devices, cluster.memory)
+    received = np.bincount(graph.edges[:, 1], weights=sizes[sources], minlength=len(graph))  # at most
+    held = simulator.weights + sizes + graph.get_sizes("saved_bytes") + received
+    room = np.full(simulator.devices, cluster.memory)
     return schedule_heft(costs, graph.edges, transfers, held, room).devices

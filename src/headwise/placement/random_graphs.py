@@ -23,7 +23,7 @@ def generate_graph(nodes: int, seed: int, width: int = 4) -> OperatorGraph:
             inputs = sorted(random.choice(before, count, replace=False).tolist(), key=lambda name: int(name[1:]))
             flops, size = 10 ** random.uniform(9, 11), 10 ** random.uniform(6, 8)
             name = f"n{len(made)}"
-            made.append(Node(name, "random", int(flops), int(size), int(size / 4), tuple(inputs)))
+            made.append(Node(name, "random", int(flops), int(size), int(size / 4), inputs=tuple(inputs)))
             layer.append(name)
         layers.append(layer)
     return OperatorGraph.from_nodes(f"random-{nodes}-{seed}", made, SOURCE)

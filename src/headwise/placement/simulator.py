@@ -5,7 +5,8 @@ operator, with twice its FLOPs. A device runs one operator at a time: of those w
 the order of the program. An output goes to each other device that reads it once, over the link between the two, which
 carries one tensor at a time in the order in which they were ready; links work while devices compute. A tensor is in
 memory from the start of its operator, on another device from the end of that, until its last reader there has
-finished; parameters with their gradients and optimiser states are there all the time.
+finished; parameters with their gradients and optimiser states are there all the time. Gradients of one tensor from
+several readers on one device are summed there and sent once, by the last of them, which also has the memory of the sum.
 
 Many placements are simulated in lockstep: each goes from event to event of its own, and an event of all of them is one
 step of NumPy. The next event of a placement is the start of the operator that can start first. That is causal: whatever
@@ -17,6 +18,7 @@ Letters: B placements, N nodes, O operators of the step, T tensors, D devices.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
@@ -24,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headwise.placement.cluster import Cluster
-from headwise.placement.graph import OperatorGraph
+from headwise.placement.graph import SIZES, OperatorGraph
 
 BACKWARD_FLOPS = 2  # of an operator's forward pass: gradients of its inputs and of its parameters
 AT_ONCE = 256  # placements that are simulated in lockstep
@@ -38,6 +40,7 @@ class Tensor:
     producer: int
     size: float  # bytes
     readers: tuple[int, ...]
+    gradient_of: int = -1  # the operator of whose output it is a gradient; -1: it is none
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +73,7 @@ class Schedule:
     start: np.ndarray  # (B, O) seconds
     end: np.ndarray  # (B, O)
     sent: np.ndarray  # (B, T, D) seconds at which the transfer of a tensor to a device began; NaN: there was none
+    summed: np.ndarray  # (B, T) True = a gradient that was added to others on its device
 
     @property
     def runtime(self) -> np.ndarray:
@@ -106,9 +110,9 @@ class Schedule:
         np.put_along_axis(begin, owners, self.start[:, producers][:, :, None], 2)
         last = np.fmax(made, np.fmax.reduce(self.sent + simulator.delays[:, None], 2, initial=0.0))
         np.put_along_axis(until, owners, last[:, :, None], 2)  # until it is made and sent
-        row = np.arange(rows)[:, None]
-        place = (row, pairs[:, 0][None], self.devices[:, pairs[:, 1]])
-        np.fmax.at(until, place, self.end[:, pairs[:, 1]])  # and read
+        row, tensor = np.nonzero(~self.summed[:, pairs[:, 0]])
+        tensor, reader = pairs[tensor].T
+        np.fmax.at(until, (row, tensor, self.devices[row, reader]), self.end[row, reader])  # and read
         return simulator.hold_weights(self.devices) + find_peaks(begin, until, simulator.sizes)
 
 
@@ -131,7 +135,7 @@ def find_peaks(begin: np.ndarray, until: np.ndarray, sizes: np.ndarray) -> np.nd
 
 def build_step(graph: OperatorGraph, cluster: Cluster, backward: bool = True) -> Step:
     """The step of a graph. A node without parameters, all of whose inputs are such, needs no backward pass."""
-    flops, sizes, weights = (graph.get_sizes(key) for key in ("flops", "output_bytes", "parameter_bytes"))
+    flops, sizes, weights, saved = (graph.get_sizes(key) for key in SIZES)
     inputs = [[graph.numbers[name] for name in node.inputs] for node in graph.nodes]
     readers: list[list[int]] = [[] for _ in inputs]
     for number, sources in enumerate(inputs):
@@ -140,7 +144,7 @@ def build_step(graph: OperatorGraph, cluster: Cluster, backward: bool = True) ->
     learns = list[bool]()
     for number, sources in enumerate(inputs):
         learns.append(backward and (weights[number] > 0 or any(learns[source] for source in sources)))
-    moved = sizes + weights + [sum(sizes[source] for source in sources) for sources in inputs]
+    moved = sizes + weights + 2 * saved + [sum(sizes[source] for source in sources) for sources in inputs]
     back = {number: len(inputs) + place for place, number in enumerate(np.nonzero(learns)[0][::-1].tolist())}
     nodes = np.array([*range(len(inputs)), *back], np.int64)
     seconds = np.concatenate(
@@ -154,8 +158,10 @@ def build_step(graph: OperatorGraph, cluster: Cluster, backward: bool = True) ->
         # the output is read by the next operators, by their backward passes and by its own
         later = [back[each] for each in (*targets, number) if each in back]
         tensors.append(Tensor(number, float(sizes[number]), tuple(dict.fromkeys((*targets, *later)))))
+        if saved[number] and number in back:
+            tensors.append(Tensor(number, float(saved[number]), (back[number],)))
     for number, sources in enumerate(inputs):  # a gradient for each input
-        tensors += [Tensor(back[number], float(sizes[each]), (back[each],)) for each in sources if each in back]
+        tensors += [Tensor(back[number], float(sizes[each]), (back[each],), each) for each in sources if each in back]
     tensors.sort(key=lambda tensor: tensor.producer)
     return Step(nodes, seconds, tuple(tensors), len(inputs))
 
@@ -169,12 +175,16 @@ class Simulator:
         self.step = step = build_step(graph, cluster, backward)
         self.weights = (cluster.states if backward else 1) * graph.get_sizes("parameter_bytes")
         self.producers = np.array([tensor.producer for tensor in step.tensors], np.int64)
+        self.gradient_of = np.array([tensor.gradient_of for tensor in step.tensors], np.int64)
         self.sizes = np.array([tensor.size for tensor in step.tensors])
         self.delays = cluster.latency + self.sizes / cluster.bandwidth
         counts = [len(tensor.readers) for tensor in step.tensors]
         readers = [reader for tensor in step.tensors for reader in tensor.readers]
         self.pairs = np.column_stack([np.repeat(np.arange(len(counts)), counts), np.array(readers, np.int64)])
         self.known: dict[bytes, float] = {}  # runtimes of placements that were measured before
+        self.calls = 0  # placements whose runtimes were asked for
+        settings = f"{graph.digest} {self.cluster.model_dump_json()} {backward}"
+        self.key = hashlib.sha256(settings.encode()).hexdigest()[:16]  # of the graph on this cluster
 
     @property
     def serial(self) -> float:
@@ -194,6 +204,7 @@ class Simulator:
         """Seconds of a step for each placement (B, N); infinite if it does not fit. A placement that was measured
         before is not simulated again."""
         rows = np.asarray(placements, np.int16)
+        self.calls += len(rows)
         keys = [row.tobytes() for row in rows]
         if len(self.known) > MAX_KNOWN:
             self.known.clear()
@@ -209,7 +220,7 @@ class Simulator:
         runtimes = schedule.runtime
         large = np.nonzero((schedule.bound_memory() > self.cluster.memory).any(1))[0]
         if len(large):  # only these need a closer look
-            parts = (array[large] for array in (schedule.devices, schedule.start, schedule.end, schedule.sent))
+            parts = (array[large] for array in (schedule.devices, schedule.start, schedule.end, schedule.sent, schedule.summed))
             full = (Schedule(self, *parts).measure_memory() > self.cluster.memory).any(1)
             runtimes[large[full]] = inf
         return runtimes
@@ -235,6 +246,11 @@ class Lockstep:
         self.links = np.zeros((rows, devices, devices))
         self.start = np.zeros((rows, operators))
         self.sent = np.full(self.needed.shape, np.nan)
+        self.summed = np.zeros(self.needed.shape[:2], bool)
+        gradients = np.nonzero(simulator.gradient_of >= 0)[0]
+        self.gradients = np.zeros((rows, len(simulator.graph), devices), int)  # of a tensor, that a device still owes
+        place = (self.rows[:, None], simulator.gradient_of[gradients], self.devices[:, simulator.producers[gradients]])
+        np.add.at(self.gradients, place, 1)
 
     def run(self) -> Schedule:
         seconds, rows = self.simulator.step.seconds, self.rows
@@ -248,13 +264,13 @@ class Lockstep:
             for number in range(int(count.max())):
                 chosen = np.nonzero(count > number)[0]
                 self.hand_on(chosen, operator[chosen], self.first_tensor[operator[chosen]] + number, end[chosen])
-        return Schedule(self.simulator, self.devices, self.start, self.start + seconds, self.sent)
+        return Schedule(self.simulator, self.devices, self.start, self.start + seconds, self.sent, self.summed)
 
     def hand_on(self, rows: np.ndarray, operator: np.ndarray, tensor: np.ndarray, end: np.ndarray) -> None:
         """Send a tensor of each of these rows to all devices that read it, and tell its readers."""
         device, ranks = self.devices[rows, operator], np.arange(len(rows))
         begin = np.maximum(self.links[rows, device], end[:, None])  # (R, D)
-        remote = self.needed[rows, tensor]
+        remote = self.needed[rows, tensor] & ~self.add_gradients(rows, tensor, device)[:, None]
         remote[ranks, device] = False
         arrival = np.where(remote, begin + self.simulator.delays[tensor][:, None], end[:, None])
         if remote.any():
@@ -270,3 +286,13 @@ class Lockstep:
         missing = self.missing[place] - 1
         self.arrived[place], self.missing[place] = latest, missing
         self.ready[place] = np.where(missing == 0, latest, inf)
+
+    def add_gradients(self, rows: np.ndarray, tensor: np.ndarray, device: np.ndarray) -> np.ndarray:
+        """Whether tensors are gradients that others on their devices follow, to which they are added."""
+        source = self.simulator.gradient_of[tensor]
+        known = source >= 0
+        place = (rows[known], source[known], device[known])
+        self.gradients[place] -= 1
+        self.summed[rows[known], tensor[known]] = self.gradients[place] > 0
+        summed: np.ndarray = self.summed[rows, tensor]
+        return summed
