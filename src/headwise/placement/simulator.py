@@ -171,6 +171,7 @@ class Simulator:
 
     def __init__(self, graph: OperatorGraph, cluster: Cluster, backward: bool = True):
         self.devices = cluster.devices or graph.devices or 1
+        self.has_backward = backward
         self.graph, self.cluster = graph, cluster.replace(devices=self.devices)
         self.step = step = build_step(graph, cluster, backward)
         self.weights = (cluster.states if backward else 1) * graph.get_sizes("parameter_bytes")
