@@ -12,6 +12,7 @@ from typing import Any
 
 from headwise.compare.analysis import analyse, describe_analysis
 from headwise.compare.config import Published
+from headwise.compare.contest import describe_contest
 from headwise.compare.estimate import Estimate, estimate_difference, estimate_score
 from headwise.compare.reach import find_reach
 from headwise.compare.values import Arm, Comparison, Outcome
@@ -94,7 +95,7 @@ def build_notes(comparison: Comparison) -> list[str]:
         notes.append(
             f"FLOPs to {reach.level:.3g}: of training, up to the best validation score of {reach.weakest}, the weakest"
         )
-    return notes + describe_analysis(comparison) + list_failures(comparison)
+    return notes + describe_analysis(comparison) + describe_contest(comparison) + list_failures(comparison)
 
 
 def list_failures(comparison: Comparison) -> list[str]:

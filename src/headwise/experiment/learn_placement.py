@@ -15,7 +15,7 @@ from headwise.experiment.run import train_experiment
 from headwise.placement.simulator import Simulator
 
 POLICIES = ("go", "hdp")
-ROLLOUTS, UPDATES = 32, 4
+ROLLOUTS, UPDATES = 32, 16
 
 
 def learn_placement(simulator: Simulator, policy: str, calls: int, seed: int, announce: Callable[[str], None]) -> np.ndarray:
@@ -29,7 +29,7 @@ def learn_placement(simulator: Simulator, policy: str, calls: int, seed: int, an
                 "seed": seed,
                 "task": {"kind": "place", "rollouts": ROLLOUTS, "updates": UPDATES},
                 "data": {"train": str(file), "cluster": simulator.cluster},
-                "model": {"kind": policy, "width": 64},
+                "model": {"kind": policy, "width": 64} | ({"passes": 1} if policy == "go" else {}),
                 "train": {
                     "steps": steps,
                     "validate_every": steps,

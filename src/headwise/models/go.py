@@ -83,19 +83,20 @@ class Superposition(nn.Module):
 
 
 class GraphEmbedding(nn.Module):
-    """Operators -> vectors that know their neighbourhood."""
+    """Operators -> vectors x0 that know their neighbourhood: norm(x + GraphSAGE(x)), which tells neighbours apart."""
 
     def __init__(self, width: int, layers: int):
         super().__init__()
         self.kinds = nn.Embedding(KINDS, width)
         self.numbers = nn.Linear(NUMBERS, width)
         self.layers = nn.ModuleList(GraphSageLayer(width) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
 
     def forward(self, graph: GraphInput) -> Tensor:
-        x = self.kinds(graph.kinds) + self.numbers(graph.numbers)  # (N, C)
+        x = first = self.kinds(graph.kinds) + self.numbers(graph.numbers)  # (N, C)
         for layer in self.layers:
             x = layer(x, graph.edges)
-        return x
+        return self.norm(first + x)
 
 
 class GraphOptimizer(Policy):

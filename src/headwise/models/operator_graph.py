@@ -128,24 +128,26 @@ class Tracer:
 
 
 def find_part(node: FxNode) -> FxNode | None:
-    """Of a slice of a concatenation, the tensor that it is a part of: steps of an unrolled layer that are stacked and
-    taken apart again do not wait for each other."""
-    if _get_name(node) != "slice" or not isinstance(node.args[0], FxNode) or _get_name(node.args[0]) != "cat":
+    """Of a step that is selected from a stack, the tensor that was stacked: a step of an unrolled layer does not wait for
+    the later ones of the layer before. Decomposed, `torch.stack(steps, 1)` is a view of a concatenation."""
+    if _get_name(node) != "select" or node.args[1] != 1:
         return None
-    joined, dim, start, end = (*node.args, 0, 0, 2**62)[:4] if len(node.args) == 4 else (None, 0, 0, 0)
-    if joined is None:
+    view, number = node.args[0], node.args[2]
+    if not isinstance(view, FxNode) or _get_name(view) != "view" or not isinstance(view.args[0], FxNode):
         return None
-    tensors, along = joined.args[0], joined.args[1] if len(joined.args) > 1 else 0
-    rank = node.meta["val"].dim()
-    if along % rank != dim % rank:
+    joined = view.args[0]
+    if _get_name(joined) != "cat" or joined.args[1:] not in ((1,), (-1,)):
         return None
-    first = 0
-    for tensor in tensors:
-        last = first + tensor.meta["val"].shape[along]
-        if first <= start and min(end, node.args[0].meta["val"].shape[along]) <= last:
-            return tensor
-        first = last
-    return None
+    steps, shape = joined.args[0], tuple(view.meta["val"].shape)
+    whole = len(shape) == 3 and isinstance(steps, list | tuple) and len(steps) == shape[1]
+    if not whole or not isinstance(number, int) or any(_shape(step) != (shape[0], shape[2]) for step in steps):
+        return None
+    part = steps[number]
+    return part if isinstance(part, FxNode) else None
+
+
+def _shape(node: Any) -> tuple[int, ...]:
+    return tuple(node.meta["val"].shape) if isinstance(node, FxNode) else ()
 
 
 class UnrolledLSTM(nn.Module):

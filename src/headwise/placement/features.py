@@ -13,7 +13,8 @@ import numpy as np
 from headwise.placement.simulator import Simulator
 
 KINDS = 64  # operators are hashed by name
-NUMBERS = 8
+WAVES = 5  # sines and cosines of the place of a node in topological order
+NUMBERS = 7 + 2 * WAVES
 
 
 class Features(NamedTuple):
@@ -26,7 +27,8 @@ class Features(NamedTuple):
 
 
 def describe_graph(simulator: Simulator) -> Features:
-    """The features of a graph; costs are relative to the mean time of a node, so that they are alike on all graphs."""
+    """The features of a graph: costs relative to the mean time of a node, standardised over the graph; and waves of the
+    node's place, so that like nodes can be told apart. They are features of nodes; attention has no positions."""
     graph, step, cluster = simulator.graph, simulator.step, simulator.cluster
     nodes, mean = len(graph), simulator.serial / len(graph)
     seconds = np.bincount(step.nodes, weights=step.seconds, minlength=nodes)
@@ -41,10 +43,12 @@ def describe_graph(simulator: Simulator) -> Features:
             np.log1p(100 * held / cluster.memory),
             np.log1p(received),
             np.log1p(given),
-            np.arange(nodes) / nodes,
             np.cumsum(seconds) / simulator.serial,
         ]
     )
+    numbers = (numbers - numbers.mean(0)) / (numbers.std(0) + 1e-6)
+    angles = np.pi * np.arange(nodes)[:, None] / nodes * 2.0 ** np.arange(WAVES)
+    numbers = np.concatenate([numbers, np.sin(angles), np.cos(angles)], axis=1)
     kinds = np.array([crc32(node.op.encode()) % KINDS for node in graph.nodes])
     edges = np.concatenate([graph.edges, graph.edges[:, ::-1]]).T
     return Features(kinds, numbers.astype(np.float32), np.ascontiguousarray(edges), simulator.devices)

@@ -35,8 +35,7 @@ def cut_graph(edges: np.ndarray, weights: np.ndarray, flows: np.ndarray, parts: 
     try:
         _, membership = pymetis.part_graph(
             parts,
-            xadj=pointers.tolist(),
-            adjncy=adjacent,
+            adjacency=pymetis.CSRAdjacency(pointers.tolist(), adjacent),
             vweights=scale(weights).tolist(),
             eweights=scale(np.array([flow for around in neighbours for flow in around.values()])).tolist(),
             recursive=False,

@@ -248,8 +248,8 @@ class PlaceConfig(TaskConfig):
     reads = "graphs"
     kind: Literal["place"] = "place"
     rollouts: int = Field(32, ge=2)  # placements that are drawn and simulated together
-    updates: int = Field(4, ge=1)  # steps of the optimiser on these
-    clip: float = Field(0.2, gt=0, lt=1)  # of the ratio of probabilities, on either side of 1
+    updates: int = Field(16, ge=1)  # steps of the optimiser on these
+    clip: float = Field(0.3, gt=0, lt=1)  # of the ratio of probabilities, on either side of 1
     entropy: NonNegativeFloat = 0.01  # weight of the entropy of a choice; falls to 0 over the training
 
 
