@@ -31,7 +31,10 @@ def attend(layer: torch.nn.Module, x: torch.Tensor, memory: torch.Tensor, heads:
     """Softmax attention of x (S, C) to memory and x, with the weights of a layer's attention."""
     attention = layer.parts[0]
     qkv = attention.qkv.net if hasattr(attention.qkv, "net") else attention.qkv
-    weight, bias = next((p for n, p in qkv.named_parameters() if p.dim() == 2)), next(p for p in qkv.parameters() if p.dim() == 1)
+    weight, bias = (
+        next((p for n, p in qkv.named_parameters() if p.dim() == 2)),
+        next(p for p in qkv.parameters() if p.dim() == 1),
+    )
     q_weight, k_weight, v_weight = weight.chunk(3)
     q_bias, k_bias, v_bias = bias.chunk(3)
     keys_in = torch.cat([memory, x])
@@ -69,7 +72,9 @@ def test_the_network_is_its_equations():
         outputs = []
         for first in range(0, 10, 4):
             part, before = inputs[first : first + 4], inputs[max(first - 4, 0) : first]
-            normed, memory = (F.layer_norm(each, (8,), layer.norms[0].weight, layer.norms[0].bias) for each in (part, before))
+            normed, memory = (
+                F.layer_norm(each, (8,), layer.norms[0].weight, layer.norms[0].bias) for each in (part, before)
+            )
             part = part + attend(layer, normed, memory, heads)
             hidden = F.layer_norm(part, (8,), layer.norms[1].weight, layer.norms[1].bias)
             outputs.append(part + layer.parts[1](hidden))

@@ -24,7 +24,9 @@ def make_graph(nodes: int, devices: int) -> GraphInput:
 
 def test_probabilities_of_all_actions_sum_to_one():
     policy, graph = make_policy(groups=2), make_graph(3, 2)
-    actions = torch.tensor([[*groups, *devices] for groups in product(range(2), repeat=3) for devices in product(range(2), repeat=2)])
+    actions = torch.tensor(
+        [[*groups, *devices] for groups in product(range(2), repeat=3) for devices in product(range(2), repeat=2)]
+    )
     total = policy.measure(graph, actions).log_probs.sum(1).exp().sum()
     assert torch.allclose(total, torch.tensor(1.0).double(), atol=1e-12)
 

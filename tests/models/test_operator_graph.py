@@ -24,7 +24,9 @@ def test_flops_and_parameters_are_those_of_the_model():
     assert products == counter.get_total_flops()
     used = sum(each.numel() for each in model.parameters())
     assert graph.get_sizes("parameter_bytes").sum() == 4 * used
-    assert [each.parameter_bytes for each in graph.nodes if each.op == "parameter"] == [50 * model.decoder.embed.table.weight.shape[1] * 4]
+    assert [each.parameter_bytes for each in graph.nodes if each.op == "parameter"] == [
+        50 * model.decoder.embed.table.weight.shape[1] * 4
+    ]
 
 
 def test_an_unrolled_lstm_is_that_of_torch():

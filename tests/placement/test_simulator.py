@@ -196,7 +196,9 @@ def time_orders(simulator: Simulator, placement: np.ndarray, orders: list[tuple[
     step, where = simulator.step, placement[simulator.step.nodes]
     seconds, end, links, queues = step.seconds, {}, {}, [list(order) for order in orders]
     arrival: dict[tuple[int, int], float] = {}
-    inputs = {number: [t for t, tensor in enumerate(step.tensors) if number in tensor.readers] for number in range(len(where))}
+    inputs = {
+        number: [t for t, tensor in enumerate(step.tensors) if number in tensor.readers] for number in range(len(where))
+    }
     free = [0.0] * len(orders)
     while any(queues):
         for device, queue in enumerate(queues):
@@ -225,7 +227,10 @@ def test_no_order_of_operators_is_missed(seed):
     simulator = Simulator(graph, Cluster(devices=2, overhead=1e-4), backward=False)
     for placement in np.random.default_rng(seed).integers(2, size=(4, 7)):
         schedule = simulator.simulate(placement[None])
-        own = [tuple(np.nonzero(placement == device)[0][np.argsort(schedule.start[0][placement == device])]) for device in range(2)]
+        own = [
+            tuple(np.nonzero(placement == device)[0][np.argsort(schedule.start[0][placement == device])])
+            for device in range(2)
+        ]
         runtime = schedule.runtime[0]
         assert time_orders(simulator, placement, own) == pytest.approx(runtime, rel=1e-12)
         times = [

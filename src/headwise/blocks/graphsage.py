@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 
 class GraphSageLayer(nn.Module):
-    """m_v = max over neighbours u of ReLU(W_pool h_u + b); h_v' = ReLU(W [h_v; m_v] + b). m_v is zero for a node
+    """GraphSAGE: m_v = max over neighbours u of ReLU(W_pool h_u + b); h_v' = ReLU(W [h_v; m_v] + b). m_v is zero for a node
     without neighbours.
 
     >>> layer = GraphSageLayer(4)

@@ -78,7 +78,9 @@ def decide_contest(comparison: Comparison) -> Contest | None:
     seeds = sorted(set(ours) & set(whole[rival]))
     if not seeds:
         return None
-    items = [item for item in ours[seeds[0]] if all(item in part[seed] for part in (ours, whole[rival]) for seed in seeds)]
+    items = [
+        item for item in ours[seeds[0]] if all(item in part[seed] for part in (ours, whole[rival]) for seed in seeds)
+    ]
     ratios = np.array([[ours[seed][item] / whole[rival][seed][item] for item in items] for seed in seeds])  # (S, I)
     missing = int(np.isinf(ratios).sum())
     if missing or not items:

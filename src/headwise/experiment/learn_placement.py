@@ -18,7 +18,9 @@ POLICIES = ("go", "hdp")
 ROLLOUTS, UPDATES = 32, 16
 
 
-def learn_placement(simulator: Simulator, policy: str, calls: int, seed: int, announce: Callable[[str], None]) -> np.ndarray:
+def learn_placement(
+    simulator: Simulator, policy: str, calls: int, seed: int, announce: Callable[[str], None]
+) -> np.ndarray:
     """Train a policy on one graph (GO-one) for so many calls of the simulator; the best placement that it found."""
     steps = UPDATES * max(calls // ROLLOUTS, 1)
     with TemporaryDirectory() as folder:

@@ -36,7 +36,10 @@ def draw_timeline(simulator: Simulator, placement: np.ndarray, path: Path, title
             for each in schedule.list_transfers()
         ]
         axes.add_collection(LineCollection(lines, colors=TRANSFER, linewidths=0.7, alpha=0.6))
-        axes.set_yticks(range(simulator.devices), [f"device {each}\n{format_bytes(memory[each])}" for each in range(simulator.devices)])
+        axes.set_yticks(
+            range(simulator.devices),
+            [f"device {each}\n{format_bytes(memory[each])}" for each in range(simulator.devices)],
+        )
         axes.set(xlim=(0, runtime * scale), ylim=(simulator.devices - 0.5, -0.5), xlabel=unit, title=title)
         handles = [axes.barh(-9, 0, color=colour) for colour in (FORWARD, BACKWARD)]
         handles += axes.plot([], [], color=TRANSFER)

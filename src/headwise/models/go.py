@@ -71,7 +71,7 @@ class GoConfig(OneStackFields, PlacerConfig):
 
 
 class Superposition(nn.Module):
-    """x * c with c = W mean(x0) + b, a vector for the whole graph (feature-wise modulation)."""
+    """Superposition: x * c with c = W mean(x0) + b, a vector for the whole graph (feature-wise modulation)."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -114,7 +114,9 @@ class GraphOptimizer(Policy):
         self.embed = GraphEmbedding(width, config.graph_layers)
         self.previous = nn.Embedding(config.devices + 1, width)  # the pass before; 0: none
         self.stack = build_stack(config, config.stack)
-        self.gates = nn.ModuleList(Superposition(width) for _ in self.stack.layer_numbers) if config.superposition else None
+        self.gates = (
+            nn.ModuleList(Superposition(width) for _ in self.stack.layer_numbers) if config.superposition else None
+        )
         self.head = nn.Linear(config.output_width, config.devices)
 
     def init_weights(self) -> None:

@@ -67,9 +67,7 @@ def trace_gnmt(depth: int, name: str) -> OperatorGraph:
 def trace_transformer_xl(depth: int, name: str) -> OperatorGraph:
     rows = ROWS // 4
     model = build("transformer-xl-enwik8-large", depth=depth, memory_length=SEGMENT, device="meta")
-    source = (
-        f"torch.export of transformer-xl: width 1,024, vocabulary 204, {rows} rows of {SEGMENTS} segments of {SEGMENT} tokens"
-    )
+    source = f"torch.export of transformer-xl: width 1,024, vocabulary 204, {rows} rows of {SEGMENTS} segments of {SEGMENT} tokens"
     return trace(Segments(model, SEGMENT), [make_ids(rows, SEGMENTS * SEGMENT)], name, source)
 
 

@@ -34,7 +34,13 @@ VIEWS = {
 
 
 def trace_model(
-    name: str, *, rows: int = 32, length: int = 0, most: int = 128, task: str = "", settings: Mapping[str, Any] | None = None
+    name: str,
+    *,
+    rows: int = 32,
+    length: int = 0,
+    most: int = 128,
+    task: str = "",
+    settings: Mapping[str, Any] | None = None,
 ) -> OperatorGraph:
     """The fused operator graph of a model of the catalogue, for a batch of `rows` texts of `length` tokens, or images."""
     entry, size = catalog.find(name)
@@ -102,7 +108,9 @@ class Tracer:
             sources = [owner for each in inputs for owner in self.owners[each]]
             sources += [self.parameters[each].name for each in inputs if each in self.parameters]
             size = _count_bytes(node)
-            self.operators[node.name] = Node(node.name, _get_name(node), _count_flops(node), size, inputs=unique(sources))
+            self.operators[node.name] = Node(
+                node.name, _get_name(node), _count_flops(node), size, inputs=unique(sources)
+            )
             self.owners[node] = (node.name,)
 
     def keep_ancestors(self, outputs: Iterable[str]) -> list[Node]:

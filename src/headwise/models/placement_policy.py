@@ -80,7 +80,7 @@ class FoundPlacements(nn.Module):
 
 
 class PlacementModel(HtmlTree, nn.Module):
-    """A model that places operators."""
+    """A model of device placement: it gives each operator of a graph a device."""
 
     def __init__(self, config: PlacerConfig):
         super().__init__()

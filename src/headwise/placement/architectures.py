@@ -37,7 +37,9 @@ class Network:
     def __init__(self, batch: int):
         self.batch, self.nodes = batch, list[Node]()
 
-    def add(self, op: str, inputs: Sequence[Map], shape: tuple[int, int, int], flops: int, weights: int = 0, saved: int = 0) -> Map:
+    def add(
+        self, op: str, inputs: Sequence[Map], shape: tuple[int, int, int], flops: int, weights: int = 0, saved: int = 0
+    ) -> Map:
         """A layer by the FLOPs of one example and its number of weights; `saved` are numbers of one example."""
         name, size = f"{op}-{len(self.nodes)}", prod(shape)
         self.nodes.append(
@@ -59,7 +61,9 @@ class Network:
         kernel = kernel if isinstance(kernel, tuple) else (kernel, kernel)
         steps = stride if isinstance(stride, tuple) else (stride, stride)
         lost = (0, 0) if same else (kernel[0] - 1, kernel[1] - 1)
-        rows, columns = (-(-(side - less) // step) for side, less, step in zip((x.rows, x.columns), lost, steps, strict=True))
+        rows, columns = (
+            -(-(side - less) // step) for side, less, step in zip((x.rows, x.columns), lost, steps, strict=True)
+        )
         products = x.channels * channels * prod(kernel)
         size = channels * rows * columns
         flops = 2 * products * rows * columns + (4 * size if norm else size)
@@ -101,7 +105,9 @@ def build_inception(batch: int = 32, classes: int = 1000) -> Network:
             conv(x, 64), conv(conv(x, 48), 64, 5), conv(conv(conv(x, 64), 96, 3), 96, 3), conv(net.pool(x), pooled)
         )
     x = net.concat(
-        conv(x, 384, 3, 2, same=False), conv(conv(conv(x, 64), 96, 3), 96, 3, 2, same=False), net.pool(x, 3, 2, same=False)
+        conv(x, 384, 3, 2, same=False),
+        conv(conv(conv(x, 64), 96, 3), 96, 3, 2, same=False),
+        net.pool(x, 3, 2, same=False),
     )
     for width in (128, 160, 160, 192):  # figure 6, n = 7
         two = conv(conv(conv(x, width), width, (1, 7)), 192, (7, 1))

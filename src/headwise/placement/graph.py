@@ -45,7 +45,7 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class OperatorGraph:
-    """Operators in topological order, and which outputs they read."""
+    """An operator graph: operators in topological order, and which outputs they read."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -78,7 +78,9 @@ class OperatorGraph:
     @cached_property
     def digest(self) -> str:
         """A hash of what a placement depends on: costs, sizes and edges, not names."""
-        rows = [[*(getattr(node, key) for key in SIZES), sorted(map(self.numbers.get, node.inputs))] for node in self.nodes]
+        rows = [
+            [*(getattr(node, key) for key in SIZES), sorted(map(self.numbers.get, node.inputs))] for node in self.nodes
+        ]
         return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
 
     def to_json(self) -> str:
@@ -117,7 +119,9 @@ def sort_nodes(name: str, nodes: Sequence[Node]) -> tuple[Node, ...]:
             if not missing[reader]:
                 heapq.heappush(ready, place[reader])
     if len(order) < len(nodes):
-        raise UserError(f"{name}: has a cycle, {find_cycle(by_id, missing)}; operators of a step cannot wait for themselves")
+        raise UserError(
+            f"{name}: has a cycle, {find_cycle(by_id, missing)}; operators of a step cannot wait for themselves"
+        )
     return tuple(order)
 
 
@@ -171,7 +175,9 @@ def parse_node(data: Any, place: str) -> Node:
     sizes = {key: data.get(key, 0) for key in SIZES}
     for key, value in sizes.items():
         if not is_count(value) or value > MAX_NUMBER:
-            raise UserError(f"{place} ('{name}'): {key}: must be a whole number from 0 to 2^60, not {value!r}; correct it")
+            raise UserError(
+                f"{place} ('{name}'): {key}: must be a whole number from 0 to 2^60, not {value!r}; correct it"
+            )
     return Node(name, op, **sizes, inputs=tuple(dict.fromkeys(inputs)))
 
 

@@ -58,7 +58,7 @@ def schedule_heft(
     held: np.ndarray | None = None,
     memory: np.ndarray | None = None,
 ) -> HeftSchedule:
-    """Schedule tasks, numbered topologically, with costs (N, D), edges (E, 2) and what each edge costs between two
+    """HEFT: schedule tasks, numbered topologically, with costs (N, D), edges (E, 2) and what each edge costs between two
     different devices (E,). With `held` (N,) and `memory` (D,), a device without room for a task is passed over, unless
     none has room."""
     tasks, devices = costs.shape

@@ -14,7 +14,7 @@ MAX_SEED = 2**31
 
 
 def place_by_metis(simulator: Simulator, seed: int = 0) -> np.ndarray:
-    """A part for each device: nodes weigh their seconds, edges their bytes."""
+    """METIS: a part for each device, nodes weigh their seconds, edges their bytes."""
     graph, step = simulator.graph, simulator.step
     if simulator.devices == 1 or len(graph) == 1:
         return np.zeros(len(graph), int)

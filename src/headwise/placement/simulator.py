@@ -221,7 +221,10 @@ class Simulator:
         runtimes = schedule.runtime
         large = np.nonzero((schedule.bound_memory() > self.cluster.memory).any(1))[0]
         if len(large):  # only these need a closer look
-            parts = (array[large] for array in (schedule.devices, schedule.start, schedule.end, schedule.sent, schedule.summed))
+            parts = (
+                array[large]
+                for array in (schedule.devices, schedule.start, schedule.end, schedule.sent, schedule.summed)
+            )
             full = (Schedule(self, *parts).measure_memory() > self.cluster.memory).any(1)
             runtimes[large[full]] = inf
         return runtimes

@@ -28,6 +28,7 @@ from headwise.data.splits import truncate_sources
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.evaluate.score import Score
 from headwise.models.config import ModelConfig
+from headwise.placement.config import Graphs
 from headwise.proteins.chain_sets import Chains
 from headwise.text import PAD
 from headwise.text.config import TokeniserConfig
@@ -35,7 +36,6 @@ from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
 from headwise.train.state import Data, LossState, Metric
 from headwise.vision.images import Images
-from headwise.placement.config import Graphs
 from headwise.worlds.episodes import Episodes
 
 

@@ -100,7 +100,9 @@ class Place(Task["PlaceConfig", PlacementModel, Graphs, Graphs]):
         assert isinstance(data, GraphsConfig)
         splits = data.load()
         encoder = GraphEncoder.from_graphs(splits.train)
-        return Prepared(Tokenisers(encoder, encoder), splits.train, splits.valid, splits.valid, splits.test, splits.files)
+        return Prepared(
+            Tokenisers(encoder, encoder), splits.train, splits.valid, splits.valid, splits.test, splits.files
+        )
 
     @property
     def encoder(self) -> GraphEncoder:
@@ -251,5 +253,3 @@ class PlaceConfig(TaskConfig):
     updates: int = Field(16, ge=1)  # steps of the optimiser on these
     clip: float = Field(0.3, gt=0, lt=1)  # of the ratio of probabilities, on either side of 1
     entropy: NonNegativeFloat = 0.01  # weight of the entropy of a choice; falls to 0 over the training
-
-
