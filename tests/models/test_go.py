@@ -59,7 +59,8 @@ def test_graphsage_is_its_equation():
 
 
 def test_the_network_is_its_equations():
-    """Superposition, pre-norm layers over segments of four nodes that see the four before, one softmax for each node."""
+    """Superposition, pre-norm layers over segments of four nodes that see the four before, one softmax for each
+    node."""
     model, graph = make_model(memory_length=4), make_graph(10)
     graph = graph._replace(numbers=graph.numbers.double())
     previous = torch.randint(4, (1, 10))

@@ -121,7 +121,7 @@ def test_the_graphs_of_the_table_come_with_headwise():
         assert graph.name == name and graph.devices in (2, 4, 8) and graph.source
         assert len(graph) <= 140, name
         assert all(graph.get_sizes(key).min() >= 0 for key in SIZES)
-    with pytest.raises(UserError, match="did you mean .*rnnlm-2"):
+    with pytest.raises(UserError, match=r"did you mean .*rnnlm-2"):
         load_named("rnnlm-3")
 
 
@@ -144,7 +144,7 @@ def test_stretches_are_balanced():
 
 
 def test_a_graph_that_fits_nowhere_is_refused():
-    with pytest.raises(UserError, match="needs .* more than the 1 MB of a device"):
+    with pytest.raises(UserError, match=r"needs .* more than the 1 MB of a device"):
         GraphsConfig(name="rnnlm-2", cluster={"memory": 1e6}).load()
     with pytest.raises(UserError, match="its parameters need"):
         GraphsConfig(random=1, nodes=500, cluster={"memory": 2e8, "devices": 2}).load()

@@ -47,8 +47,8 @@ def test_a_forward_pass_by_hand():
 def test_a_training_step_by_hand():
     simulator = Simulator(diamond(), SLOW)
     schedule = simulator.simulate(np.array([[0, 0, 1, 0]]))
-    # backward: d' 10-12 on 0; b' 12-20; the gradient of c's output, 3 bytes, arrives at 15; c' 15-21; that of a's output
-    # at 22; a' 22-26
+    # backward: d' 10-12 on 0; b' 12-20; the gradient of c's output, 3 bytes, arrives at 15; c' 15-21; that of a's
+    # output at 22; a' 22-26
     assert schedule.start[0, 4:].tolist() == [10, 15, 12, 22]
     assert [simulator.step.nodes[operator] for operator in range(4, 8)] == [3, 2, 1, 0]
     assert schedule.runtime[0] == 26

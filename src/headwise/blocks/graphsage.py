@@ -1,7 +1,7 @@
 """GraphSAGE (Hamilton et al. 2017, "Inductive representation learning on large graphs") with max-pool aggregators.
 
-DISCREPANCY: all neighbours are read, not a sample of them, and vectors are not scaled to unit length, as in GO (Zhou et al.
-2020), whose graphs are placed whole.
+DISCREPANCY: all neighbours are read, not a sample of them, and vectors are not scaled to unit length, as in GO (Zhou et
+al. 2020), whose graphs are placed whole.
 
 Letters: N nodes, E edges, C width.
 """
@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 
 class GraphSageLayer(nn.Module):
-    """GraphSAGE: m_v = max over neighbours u of ReLU(W_pool h_u + b); h_v' = ReLU(W [h_v; m_v] + b). m_v is zero for a node
-    without neighbours.
+    """GraphSAGE: m_v = max over neighbours u of ReLU(W_pool h_u + b); h_v' = ReLU(W [h_v; m_v] + b). m_v is zero for a
+    node without neighbours.
 
     >>> layer = GraphSageLayer(4)
     >>> layer(torch.zeros(3, 4), torch.tensor([[0, 1], [1, 0]])).shape

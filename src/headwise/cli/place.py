@@ -29,8 +29,8 @@ def place(
     method: Annotated[
         str,
         Parameter(
-            help="one-device, round-robin, by-hand, metis, heft, random-search, annealing, brute-force; go or hdp, which "
-            "are trained on the graph; or a run folder."
+            help="one-device, round-robin, by-hand, metis, heft, random-search, annealing, brute-force; go or hdp, "
+            "which are trained on the graph; or a run folder."
         ),
     ] = "heft",
     calls: Annotated[int, Parameter(help="Simulated placements of a search or a training.")] = 2000,
@@ -57,8 +57,8 @@ def place(
     Parameters
     ----------
     model
-        A model of the catalogue, a graph that comes with Headwise (rnnlm-2, gnmt-4, inception-b32, ...), or a graph file
-        (.json).
+        A model of the catalogue, a graph that comes with Headwise (rnnlm-2, gnmt-4, inception-b32, ...), or a graph
+        file (.json).
     """
     log_to_stderr()
     timeline = plot or out.with_suffix(".svg")
@@ -143,8 +143,8 @@ def report(simulator: Simulator, placement: np.ndarray, method: str, out: Path, 
     if not described["fits"]:
         fullest = max(range(len(memory)), key=memory.__getitem__)
         raise UserError(
-            f"{simulator.graph.name}: by '{method}', device {fullest} would need {format_bytes(memory[fullest])} of its "
-            f"{format_bytes(cluster.memory)}; choose another --method, such as by-hand, or more --devices or --memory"
+            f"{simulator.graph.name}: by '{method}', device {fullest} would need {format_bytes(memory[fullest])} of "
+            f"its {format_bytes(cluster.memory)}; choose another --method, such as by-hand, or more --devices or --memory"
         )
     ratio = described["seconds_on_one_device"] / seconds
     title = f"{simulator.graph.name}, {method}: {1000 * seconds:.4g} ms a step, {ratio:.2f} x one device"

@@ -1,9 +1,9 @@
 """The verdict on whether one arm beats the best of the others by a margin, on items that all have a value for.
 
 A table names the arm, `analysis.contest`, and the smallest gain that counts, `analysis.margin`. Items are those of the
-evaluation, whose outputs are positive numbers of which less is better, such as runtimes. The gain over an arm is one less
-the geometric mean of the ratios; the best other arm is the one with the smallest geometric mean. Its interval is the
-wider of Student's t over seeds, paired, and the bootstrap over items. The claim holds if the interval is above the
+evaluation, whose outputs are positive numbers of which less is better, such as runtimes. The gain over an arm is one
+less the geometric mean of the ratios; the best other arm is the one with the smallest geometric mean. Its interval is
+the wider of Student's t over seeds, paired, and the bootstrap over items. The claim holds if the interval is above the
 margin, fails if it is below, and is undecided otherwise.
 """
 
@@ -115,8 +115,9 @@ def describe_contest(comparison: Comparison) -> list[str]:
     verdict = f'"{settings.claim}" {contest.judge(settings.margin)}'
     if contest.missing:
         return [f"{verdict}: {contest.arm} has no {comparison.score} for {contest.missing} of its items"]
+    seeds = f"{contest.seeds} seed" + "s" * (contest.seeds > 1)
     return [
         f"{verdict}: {comparison.score} of {contest.arm} {100 * contest.gain:+.1f} % "
         f"[{100 * contest.low:+.1f}, {100 * contest.high:+.1f}] under that of the best other arm, {contest.rival}; "
-        f"{100 * settings.margin:g} % are asked for; {contest.items} items, {contest.seeds} seeds"
+        f"{100 * settings.margin:g} % are asked for; {contest.items} items, {seeds}"
     ]

@@ -46,7 +46,8 @@ def learn_placement(
 
 
 def place_by_run(simulator: Simulator, path: Path, checkpoint: str = "best") -> np.ndarray:
-    """The placement of a run: the best that it found of this graph on this cluster, or its policy's most probable one."""
+    """The placement of a run: the best that it found of this graph on this cluster, or its policy's most probable
+    one."""
     loaded = load(path, which=checkpoint)
     task = loaded.check_command("place")
     known = getattr(loaded.model.config, "devices", simulator.devices)

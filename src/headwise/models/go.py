@@ -143,8 +143,8 @@ class GraphOptimizer(Policy):
             if self.gates is not None:
                 stream = stream.with_x(self.gates[index](stream.x, whole))
             stream = self.stack.run_layer(index, stream, self.stack.get_layer_context(ctx, index))
-        x = self.stack.final(stream.x)
-        return x
+        outputs: Tensor = self.stack.final(stream.x)
+        return outputs
 
     def draw(self, graph: GraphInput, count: int, greedy: bool = False) -> Tensor:
         x0, actions = self.embed(graph), list[Tensor]()

@@ -1,11 +1,11 @@
-"""The operator graphs of Zhou et al. 2020, table 1, as files: `python -m headwise.models.graph_files [NAMES...]` writes them
-to `headwise/placement/graphs`. Language models and GNMT are traced from the models of our catalogue at published
+"""The operator graphs of Zhou et al. 2020, table 1, as files: `python -m headwise.models.graph_files [NAMES...]` writes
+them to `headwise/placement/graphs`. Language models and GNMT are traced from the models of our catalogue at published
 widths, for few steps of time, which keeps the graphs small; convolutional networks are derived from their block
 structure.
 
 DISCREPANCY: the paper gives neither batch sizes, except for Inception, nor lengths, and its graphs have up to 80,000
-nodes; these have at most 128 after fusion. Of Transformer-XL, a step reads four segments, each with the memory of the one
-before, along which the simulated backward pass goes, too.
+nodes; these have at most 128 after fusion. Of Transformer-XL, a step reads four segments, each with the memory of the
+one before, along which the simulated backward pass goes, too.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def trace_gnmt(depth: int, name: str) -> OperatorGraph:
 def trace_transformer_xl(depth: int, name: str) -> OperatorGraph:
     rows = ROWS // 4
     model = build("transformer-xl-enwik8-large", depth=depth, memory_length=SEGMENT, device="meta")
-    source = f"torch.export of transformer-xl: width 1,024, vocabulary 204, {rows} rows of {SEGMENTS} segments of {SEGMENT} tokens"
+    what = f"{rows} rows of {SEGMENTS} segments of {SEGMENT} tokens"
+    source = f"torch.export of transformer-xl: width 1,024, vocabulary 204, {what}"
     return trace(Segments(model, SEGMENT), [make_ids(rows, SEGMENTS * SEGMENT)], name, source)
 
 

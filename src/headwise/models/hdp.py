@@ -4,8 +4,9 @@ grouped, and a recurrent network places the groups one after the other.
 A feed-forward grouper gives each operator a group; a bidirectional LSTM reads the groups, an LSTM with attention writes
 their devices, each knowing the ones before.
 
-DISCREPANCY: the paper trains it by REINFORCE; here the task decides, PPO as for GO, so that only the policies differ. The
-vector of a group is the mean of its operators' vectors with their share of all operators, instead of lists of counts.
+DISCREPANCY: the paper trains it by REINFORCE; here the task decides, PPO as for GO, so that only the policies differ.
+The vector of a group is the mean of its operators' vectors with their share of all operators, instead of lists of
+counts.
 
 Letters: B placements, N nodes, G groups, C width, D devices.
 """

@@ -29,7 +29,8 @@ from headwise.placement.graph import Node, OperatorGraph
 
 VIEWS = {
     "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand", "slice", "select", "squeeze",
-    "unsqueeze", "split", "split_with_sizes", "chunk", "unbind", "detach", "alias", "as_strided", "getitem", "lift_fresh_copy",
+    "unsqueeze", "split", "split_with_sizes", "chunk", "unbind", "detach", "alias", "as_strided", "getitem",
+    "lift_fresh_copy",
 }  # fmt: skip
 
 
@@ -42,7 +43,8 @@ def trace_model(
     task: str = "",
     settings: Mapping[str, Any] | None = None,
 ) -> OperatorGraph:
-    """The fused operator graph of a model of the catalogue, for a batch of `rows` texts of `length` tokens, or images."""
+    """The fused operator graph of a model of the catalogue, for a batch of `rows` texts of `length` tokens, or
+    images."""
     entry, size = catalog.find(name)
     config = entry.configure(size, settings or {})
     model = build_entry(entry, size, device="meta", task=task, **dict(settings or {}))
@@ -136,8 +138,8 @@ class Tracer:
 
 
 def find_part(node: FxNode) -> FxNode | None:
-    """Of a step that is selected from a stack, the tensor that was stacked: a step of an unrolled layer does not wait for
-    the later ones of the layer before. Decomposed, `torch.stack(steps, 1)` is a view of a concatenation."""
+    """Of a step that is selected from a stack, the tensor that was stacked: a step of an unrolled layer does not wait
+    for the later ones of the layer before. Decomposed, `torch.stack(steps, 1)` is a view of a concatenation."""
     if _get_name(node) != "select" or node.args[1] != 1:
         return None
     view, number = node.args[0], node.args[2]

@@ -1,4 +1,5 @@
-"""Placement without learning, as a model without parameters: heuristics and searches of `headwise.placement.heuristics`."""
+"""Placement without learning, as a model without parameters: heuristics and searches of
+`headwise.placement.heuristics`."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ SIZES: Mapping[str, Mapping[str, Any]] = {name: {"method": name} for name in MET
 
 ENTRY = Entry(
     name="placement-heuristic",
-    paper="Topcuoglu et al., Performance-Effective and Low-Complexity Task Scheduling (HEFT); Karypis and Kumar 1998 (METIS)",
+    paper="Topcuoglu et al., Performance-Effective and Low-Complexity Task Scheduling; Karypis and Kumar 1998 (METIS)",
     year=2002,
     family="agents",
     config=PlacementHeuristicConfig,

@@ -1,9 +1,9 @@
-"""Operator graphs of convolutional networks from the block structure of their papers: Inception-v3 (Szegedy et al. 2016),
-AmoebaNet-D (Real et al. 2019, in the form of GPipe, Huang et al. 2019) and WaveNet (van den Oord et al. 2016).
+"""Operator graphs of convolutional networks from the block structure of their papers: Inception-v3 (Szegedy et al.
+2016), AmoebaNet-D (Real et al. 2019, in the form of GPipe, Huang et al. 2019) and WaveNet (van den Oord et al. 2016).
 
-Nothing is computed: each layer adds a node with its FLOPs (two for a multiplication with its addition), the bytes of its
-output in single precision and of its weights. Batch normalisation and ReLU are parts of their convolutions, which save
-the output before them. Parameter counts are tested against the published ones.
+Nothing is computed: each layer adds a node with its FLOPs (two for a multiplication with its addition), the bytes of
+its output in single precision and of its weights. Batch normalisation and ReLU are parts of their convolutions, which
+save the output before them. Parameter counts are tested against the published ones.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Network:
         return self.add("input", (), (channels, rows, columns), 0)
 
     def conv(
-        self, x: Map, channels: int, kernel: tuple[int, int] | int = 1, stride: tuple[int, int] | int = 1, same: bool = True,
-        norm: bool = True,
+        self, x: Map, channels: int, kernel: tuple[int, int] | int = 1, stride: tuple[int, int] | int = 1,
+        same: bool = True, norm: bool = True,
     ) -> Map:  # fmt: skip
         """A convolution with batch normalisation and ReLU, or with a bias alone."""
         kernel = kernel if isinstance(kernel, tuple) else (kernel, kernel)
@@ -201,8 +201,8 @@ OPERATIONS: dict[str, Callable[[Network, Map, int, int], Map]] = {
 def build_wavenet(
     batch: int = 8, stacks: int = 2, layers: int = 9, length: int = 8000, width: int = 128, skip: int = 256
 ) -> Network:
-    """WaveNet: stacks of layers with dilations 1, 2, 4, ...; each has a gated convolution of two samples, a 1 x 1 to the
-    next layer with a residual connection and a 1 x 1 to the sum of skips. 256 levels in and out (mu-law)."""
+    """WaveNet: stacks of layers with dilations 1, 2, 4, ...; each has a gated convolution of two samples, a 1 x 1 to
+    the next layer with a residual connection and a 1 x 1 to the sum of skips. 256 levels in and out (mu-law)."""
     net = Network(batch)
     x = net.conv(net.input(256, 1, length), width, norm=False)
     skips = list[Map]()

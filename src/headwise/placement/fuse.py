@@ -19,8 +19,8 @@ SMALL = 0.02  # share of the mean work of a node up to which it joins a neighbou
 
 def fuse(graph: OperatorGraph, most: int = 128, least: float = SMALL) -> OperatorGraph:
     """A graph with at most `most` nodes where joins without a cycle allow it. FLOPs and parameters are those of all its
-    operators; its name and operator are those of the one with the most FLOPs; its output is what others read, and what only
-    its own operators read is saved for the backward pass."""
+    operators; its name and operator are those of the one with the most FLOPs; its output is what others read, and what
+    only its own operators read is saved for the backward pass."""
     fusion = Fusion(graph)
     mean = sum(fusion.work.values()) / max(len(graph), 1)
     fusion.join_while(lambda cost, _: cost <= least * mean)

@@ -58,9 +58,9 @@ def schedule_heft(
     held: np.ndarray | None = None,
     memory: np.ndarray | None = None,
 ) -> HeftSchedule:
-    """HEFT: schedule tasks, numbered topologically, with costs (N, D), edges (E, 2) and what each edge costs between two
-    different devices (E,). With `held` (N,) and `memory` (D,), a device without room for a task is passed over, unless
-    none has room."""
+    """HEFT: schedule tasks, numbered topologically, with costs (N, D), edges (E, 2) and what each edge costs between
+    two different devices (E,). With `held` (N,) and `memory` (D,), a device without room for a task is passed over,
+    unless none has room."""
     tasks, devices = costs.shape
     held = np.zeros(tasks) if held is None else held
     room = np.full(devices, np.inf) if memory is None else memory.astype(float)

@@ -41,8 +41,8 @@ def place_in_turn(simulator: Simulator, budget: Budget) -> np.ndarray:
 
 
 def place_by_hand(simulator: Simulator, budget: Budget) -> np.ndarray:
-    """As people place layers: stretches of the program with about equal time, one after the other. Of the best stretches
-    by time and by memory, those that fit, else those that need least memory."""
+    """As people place layers: stretches of the program with about equal time, one after the other. Of the best
+    stretches by time and by memory, those that fit, else those that need least memory."""
     step, nodes = simulator.step, len(simulator.graph)
     seconds = np.bincount(step.nodes, weights=step.seconds, minlength=nodes)
     held = simulator.weights + simulator.graph.get_sizes("output_bytes")
@@ -119,8 +119,8 @@ def try_everything(simulator: Simulator, budget: Budget) -> np.ndarray:
     count = devices ** (nodes - 1)
     if count > BRUTE_FORCE:
         raise UserError(
-            f"{simulator.graph.name}: has {count:.2g} placements of {nodes} nodes on {devices} devices, too many to try "
-            f"all, at most {BRUTE_FORCE:,}; choose another method"
+            f"{simulator.graph.name}: has {count:.2g} placements of {nodes} nodes on {devices} devices, too many to "
+            f"try all, at most {BRUTE_FORCE:,}; choose another method"
         )
     powers, best = devices ** np.arange(nodes - 1), Best(simulator)
     for first in range(0, count, AT_ONCE):

@@ -10,8 +10,8 @@ SOURCE = "generated: random layers"
 
 
 def generate_graph(nodes: int, seed: int, width: int = 4) -> OperatorGraph:
-    """A directed acyclic graph of `nodes` operators in layers of 1 to `width`. Each reads one to three of the two layers
-    before. Costs are log-uniform: 0.2 to 20 ms of a P100, outputs of 1 to 100 MB."""
+    """A directed acyclic graph of `nodes` operators in layers of 1 to `width`. Each reads one to three of the two
+    layers before. Costs are log-uniform: 0.2 to 20 ms of a P100, outputs of 1 to 100 MB."""
     random = np.random.default_rng([seed, nodes, width])
     layers: list[list[str]] = []
     made = list[Node]()

@@ -115,7 +115,7 @@ class Place(Task["PlaceConfig", PlacementModel, Graphs, Graphs]):
             limit = getattr(model, "devices", inf)
             if self.encoder.devices > limit:
                 raise UserError(
-                    f"model.devices: the model knows {limit} devices, and the data have {self.encoder.devices}; raise it"
+                    f"model.devices: the model knows {limit} devices, the data have {self.encoder.devices}; raise it"
                 )
         built: PlacementModel = model.build(0, 0, self.config.model_task)
         return built
