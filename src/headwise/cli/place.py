@@ -144,7 +144,7 @@ def report(simulator: Simulator, placement: np.ndarray, method: str, out: Path, 
         fullest = max(range(len(memory)), key=memory.__getitem__)
         raise UserError(
             f"{simulator.graph.name}: by '{method}', device {fullest} would need {format_bytes(memory[fullest])} of "
-            f"its {format_bytes(cluster.memory)}; choose another --method, such as by-hand, or more --devices or --memory"
+            f"its {format_bytes(cluster.memory)}; choose another --method, more --devices or more --memory"
         )
     ratio = described["seconds_on_one_device"] / seconds
     title = f"{simulator.graph.name}, {method}: {1000 * seconds:.4g} ms a step, {ratio:.2f} x one device"

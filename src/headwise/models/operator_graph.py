@@ -127,10 +127,13 @@ class Tracer:
         weights = {node.name: _count_bytes(node) for node in self.parameters.values()}
         readers = Counter(source for node in kept.values() for source in node.inputs if source in weights)
         shared = {name for name, count in readers.items() if count > 1}
-        nodes = [Node(name, "parameter", 0, weights[name], weights[name]) for name in weights if name in shared]
+        nodes, made = list[Node](), set[str]()
         for name in self.operators:
             if name in kept:
                 node = kept[name]
+                first = [source for source in node.inputs if source in shared and source not in made]
+                nodes += [Node(source, "parameter", 0, weights[source], weights[source]) for source in first]
+                made.update(first)
                 own = [source for source in node.inputs if source in weights and source not in shared]
                 inputs = tuple(source for source in node.inputs if source not in own)
                 nodes.append(replace(node, parameter_bytes=sum(weights[each] for each in own), inputs=inputs))

@@ -145,7 +145,7 @@ def build_step(graph: OperatorGraph, cluster: Cluster, backward: bool = True) ->
     for number, sources in enumerate(inputs):
         learns.append(backward and (weights[number] > 0 or any(learns[source] for source in sources)))
     moved = sizes + weights + 2 * saved + [sum(sizes[source] for source in sources) for sources in inputs]
-    back = {number: len(inputs) + place for place, number in enumerate(np.nonzero(learns)[0][::-1].tolist())}
+    back = {number: len(inputs) + place for place, number in enumerate(np.nonzero(np.array(learns))[0][::-1].tolist())}
     nodes = np.array([*range(len(inputs)), *back], np.int64)
     seconds = np.concatenate(
         [
