@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.collections import LineCollection
@@ -41,7 +42,7 @@ def draw_timeline(simulator: Simulator, placement: np.ndarray, path: Path, title
             [f"device {each}\n{format_bytes(memory[each])}" for each in range(simulator.devices)],
         )
         axes.set(xlim=(0, runtime * scale), ylim=(simulator.devices - 0.5, -0.5), xlabel=unit, title=title)
-        handles = [axes.barh(-9, 0, color=colour) for colour in (FORWARD, BACKWARD)]
+        handles: list[Any] = [axes.barh(-9, 0, color=colour) for colour in (FORWARD, BACKWARD)]
         handles += axes.plot([], [], color=TRANSFER)
         figure.legend(handles, ["forward", "backward", "transfer"], loc="outside lower center", ncols=3, frameon=False)
         axes.spines[["top", "right"]].set_visible(False)

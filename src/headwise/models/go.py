@@ -122,6 +122,7 @@ class GraphOptimizer(Policy):
     def init_weights(self) -> None:
         """Gates begin near 1, and all devices are about equally probable."""
         for gate in self.gates or ():
+            assert isinstance(gate, Superposition)
             nn.init.normal_(gate.condition.weight, std=0.02)
             nn.init.ones_(gate.condition.bias)
         nn.init.normal_(self.head.weight, std=0.02)

@@ -151,7 +151,8 @@ def find_part(node: FxNode) -> FxNode | None:
     joined = view.args[0]
     if _get_name(joined) != "cat" or joined.args[1:] not in ((1,), (-1,)):
         return None
-    steps, shape = joined.args[0], tuple(view.meta["val"].shape)
+    steps: Any = joined.args[0]
+    shape = tuple(view.meta["val"].shape)
     whole = len(shape) == 3 and isinstance(steps, list | tuple) and len(steps) == shape[1]
     if not whole or not isinstance(number, int) or any(_shape(step) != (shape[0], shape[2]) for step in steps):
         return None
@@ -193,8 +194,10 @@ def unroll_layers(model: nn.Module) -> None:
     """Replace the LSTM layers of a model by unrolled ones."""
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            plain = isinstance(child, nn.LSTM) and child.num_layers == 1 and child.batch_first
-            if plain and not isinstance(module, UnrolledLSTM) and not child.bidirectional and not child.proj_size:
+            if not isinstance(child, nn.LSTM) or isinstance(module, UnrolledLSTM):
+                continue
+            plain = child.num_layers == 1 and child.batch_first and not child.bidirectional and not child.proj_size
+            if plain:
                 setattr(module, name, UnrolledLSTM(child))
 
 

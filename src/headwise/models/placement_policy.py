@@ -30,8 +30,9 @@ class GraphInput(NamedTuple):
 
     @classmethod
     def from_features(cls, features: Features, device: torch.device | str = "cpu") -> GraphInput:
-        tensors = (torch.from_numpy(each).to(device) for each in (features.kinds, features.numbers, features.edges))
-        return cls(*tensors, features.devices)
+        arrays = (features.kinds, features.numbers, features.edges)
+        kinds, numbers, edges = (torch.from_numpy(each).to(device) for each in arrays)
+        return cls(kinds, numbers, edges, features.devices)
 
 
 class Measured(NamedTuple):
