@@ -2,8 +2,8 @@
 more nodes than a placement needs.
 
 Two joins cannot make a cycle: of a node with its only reader (every path from it goes there), and of a node with the
-only node that it reads. Of two nodes with much work each, neither joins the other, unless the graph has to become
-smaller still: then the cheapest pairs join first.
+only node that it reads. First, nodes with hardly any work join a neighbour; then, if the graph has to become smaller
+still, the pairs that have the least work together, so that no node grows beyond the others.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Callable
 from headwise.placement.cluster import Cluster
 from headwise.placement.graph import Node, OperatorGraph
 
+Cost = Callable[[float, float], float]  # of joining two nodes with so much work
+
 SMALL = 0.02  # share of the mean work of a node up to which it joins a neighbour
 
 
@@ -23,8 +25,8 @@ def fuse(graph: OperatorGraph, most: int = 128, least: float = SMALL) -> Operato
     only its own operators read is saved for the backward pass."""
     fusion = Fusion(graph)
     mean = sum(fusion.work.values()) / max(len(graph), 1)
-    fusion.join_while(lambda cost, _: cost <= least * mean)
-    fusion.join_while(lambda _, nodes: nodes > most)
+    fusion.join_while(min, lambda cost, _: cost <= least * mean)
+    fusion.join_while(lambda one, two: one + two, lambda _, nodes: nodes > most)
     return fusion.build()
 
 
@@ -43,27 +45,27 @@ class Fusion:
             self.inputs[reader].add(source)
             self.readers[source].add(reader)
 
-    def list_joins(self, group: int) -> list[tuple[float, int, int]]:
-        """Joins that a group could take part in: cost, producer, reader. The cost is the work of the smaller one."""
+    def list_joins(self, group: int, cost: Cost) -> list[tuple[float, int, int]]:
+        """Joins that a group could take part in: cost, producer, reader."""
         pairs = {(group, reader) for reader in self.readers[group]} | {(source, group) for source in self.inputs[group]}
         return [
-            (min(self.work[one], self.work[two]), one, two)
+            (cost(self.work[one], self.work[two]), one, two)
             for one, two in sorted(pairs)
             if len(self.readers[one]) == 1 or len(self.inputs[two]) == 1
         ]
 
-    def join_while(self, wanted: Callable[[float, int], bool]) -> None:
+    def join_while(self, cost: Cost, wanted: Callable[[float, int], bool]) -> None:
         """Join pairs, the cheapest first, as long as their cost and the number of groups say so."""
-        queue = [join for group in self.members for join in self.list_joins(group)]
+        queue = [join for group in self.members for join in self.list_joins(group, cost)]
         heapq.heapify(queue)
         while queue:
-            cost, one, two = heapq.heappop(queue)
-            if not wanted(cost, len(self.members)):
+            price, one, two = heapq.heappop(queue)
+            if not wanted(price, len(self.members)):
                 return
             # the groups may have joined others since
-            if one in self.members and two in self.members and (cost, one, two) in self.list_joins(one):
+            if one in self.members and two in self.members and (price, one, two) in self.list_joins(one, cost):
                 self.join(one, two)
-                for join in self.list_joins(two):
+                for join in self.list_joins(two, cost):
                     heapq.heappush(queue, join)
 
     def join(self, one: int, two: int) -> None:
