@@ -119,7 +119,7 @@ def test_the_graphs_of_the_table_come_with_headwise():
     for name in list_graphs():
         graph = load_named(name)
         assert graph.name == name and graph.devices in (2, 4, 8) and graph.source
-        assert len(graph) <= 140, name
+        assert len(graph) <= 512, name
         assert all(graph.get_sizes(key).min() >= 0 for key in SIZES)
     with pytest.raises(UserError, match=r"did you mean .*rnnlm-2"):
         load_named("rnnlm-3")

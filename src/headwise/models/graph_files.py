@@ -4,8 +4,8 @@ widths, for few steps of time, which keeps the graphs small; convolutional netwo
 structure.
 
 DISCREPANCY: the paper gives neither batch sizes, except for Inception, nor lengths, and its graphs have up to 80,000
-nodes; these have at most 128 after fusion. Of Transformer-XL, a step reads four segments, each with the memory of the
-one before, along which the simulated backward pass goes, too.
+nodes; these have about 128 after fusion, some more. Of Transformer-XL, a step reads four segments, each with the memory
+of the one before, along which the simulated backward pass goes, too.
 """
 
 from __future__ import annotations

@@ -14,19 +14,21 @@ from collections.abc import Callable
 from headwise.placement.cluster import Cluster
 from headwise.placement.graph import Node, OperatorGraph
 
+LARGE = 4.0  # times the mean work of a node of the fused graph, which two that join must not exceed together
 Cost = Callable[[float, float], float]  # of joining two nodes with so much work
 
 SMALL = 0.02  # share of the mean work of a node up to which it joins a neighbour
 
 
 def fuse(graph: OperatorGraph, most: int = 128, least: float = SMALL) -> OperatorGraph:
-    """A graph with at most `most` nodes where joins without a cycle allow it. FLOPs and parameters are those of all its
-    operators; its name and operator are those of the one with the most FLOPs; its output is what others read, and what
-    only its own operators read is saved for the backward pass."""
+    """A graph with about `most` nodes, as far as joins without a cycle and without a giant allow it. FLOPs and
+    parameters are those of all its operators; its name and operator are those of the one with the most FLOPs; its
+    output is what others read, and what only its own operators read is saved for the backward pass."""
     fusion = Fusion(graph)
     mean = sum(fusion.work.values()) / max(len(graph), 1)
     fusion.join_while(min, lambda cost, _: cost <= least * mean)
-    fusion.join_while(lambda one, two: one + two, lambda _, nodes: nodes > most)
+    largest = LARGE * mean * len(graph) / most
+    fusion.join_while(lambda one, two: one + two, lambda cost, nodes: nodes > most and cost <= largest)
     return fusion.build()
 
 
