@@ -89,6 +89,9 @@ HOMES = {  # in the order of years
     "alphafold1": "headwise.models.alphafold1:ENTRY",
     "alphafold2": "headwise.models.alphafold2:ENTRY",
     "decision-transformer": "headwise.models.decision_transformer:ENTRY",
+    "go": "headwise.models.go:ENTRY",
+    "hdp": "headwise.models.hdp:ENTRY",
+    "placement-heuristic": "headwise.models.placement_heuristic:ENTRY",
 }
 
 

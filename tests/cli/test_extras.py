@@ -73,6 +73,7 @@ NEEDS = {  # a command -> the package that it names
     ("train", "own.toml", '--set=train.observers=["mlflow"]'): "mlflow",
     ("import", "org/name", "imported"): "huggingface_hub",
     ("search", "own.toml", "--over=model.dropout = uniform(0, 0.4)"): "optuna",
+    ("place", "rnnlm-2", "--method", "metis"): "pymetis",
     ("export", "trained", "folder", "--to", "ctranslate2"): "ctranslate2",
     ("translate", "trained", "ab", "--engine", "ctranslate2"): "ctranslate2",
     ("translate", "marian", "ab"): "sentencepiece",

@@ -52,6 +52,7 @@ COMMANDS = {
             "Compare a predicted protein structure with the true one: lDDT, TM-score, GDT-TS.",
         ),
         "act": ("headwise.cli.act:app", "Collect and watch episodes of agents in environments."),
+        "place": ("headwise.cli.place:place", "Place the operators of a model on devices; a timeline of a step."),
         "answer": ("headwise.cli.answer:answer", "Answer questions with a span of a text."),
         "fill-mask": ("headwise.cli.fill_mask:fill_mask", "Fill in masked words with a masked language model."),
         "detect-replaced": (

@@ -77,6 +77,9 @@ class AnalysisConfig(Config):
     without_worst: NonNegativeInt = 0  # correlate also without so many arms, those with the worst published figures
     reach: bool = False  # the FLOPs after which each arm reaches the validation score of the weakest one
     claim: str = "most arms do not beat the baseline"  # in the words in which the verdict quotes it
+    contest: str = ""  # the arm of which the claim says that it beats the best other one; empty: no contest
+    margin: NonNegativeFloat = 0.0  # the smallest gain that counts in a contest, as a share
+    not_in_contest: tuple[str, ...] = ()  # arms that are no rivals, such as an upper bound
 
     def is_lower_better(self, score: str) -> bool | None:
         """None: not known."""
@@ -169,8 +172,13 @@ class ComparisonConfig(Config):
     def _check_references(self, place: str) -> None:
         """Refuse unknown arms and scores in `quick` and `analysis`. A selection may lack some of them."""
         names = [arm.name for arm in self.arm]
-        baseline = (self.analysis.baseline,) if self.analysis.baseline else ()
-        for key, references in (("quick", self.quick), ("analysis.baseline", baseline)):
+        baseline, contest = ((name,) if name else () for name in (self.analysis.baseline, self.analysis.contest))
+        for key, references in (
+            ("quick", self.quick),
+            ("analysis.baseline", baseline),
+            ("analysis.contest", contest),
+            ("analysis.not_in_contest", self.analysis.not_in_contest),
+        ):
             for name in references:
                 if name not in names:
                     raise UserError(f"{place}: {key}: no arm is called '{name}'; {nearest(name, names)}")
@@ -247,6 +255,19 @@ class SuiteTable(Config):
     set: dict[str, Any] = Field(default_factory=dict)
 
 
+class ByTable(Config):
+    """A layout with a row for each table: the gains of one arm over others, and published figures beside.
+
+    `published` has the figures of each table by arm; `"over ARM"` is a percentage as it was printed.
+    """
+
+    arm: str  # whose gains are shown
+    over: tuple[str, ...] = ()  # arms that it is compared with
+    beside: tuple[str, ...] = ()  # arms with published figures beside these
+    none: str = "no score"  # what a run without the ranking score means
+    published: dict[str, dict[str, float | str]] = Field(default_factory=dict)
+
+
 class Suite(Config):
     """Several tables by column name: the same arms on different tasks. A single table is a suite of one."""
 
@@ -257,6 +278,7 @@ class Suite(Config):
     average: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     # the table that is printed whole, with a column for the ranking score of each other one; empty: none
     main: str = ""
+    by_table: ByTable | None = None  # a row for each table, instead of one for each arm
 
     @model_validator(mode="after")
     def _check_main(self) -> Suite:

@@ -13,6 +13,7 @@ from typing import Any
 
 from headwise.compare.analysis import analyse, describe_analysis
 from headwise.compare.config import Published
+from headwise.compare.contest import describe_contest
 from headwise.compare.estimate import Estimate, estimate_difference, estimate_score
 from headwise.compare.reach import find_reach
 from headwise.compare.values import Arm, Comparison, Outcome
@@ -95,7 +96,7 @@ def build_notes(comparison: Comparison) -> list[str]:
         notes.append(
             f"FLOPs to {reach.level:.3g}: of training, up to the best validation score of {reach.weakest}, the weakest"
         )
-    return notes + describe_analysis(comparison) + describe_runs(comparison)
+    return notes + describe_analysis(comparison) + describe_contest(comparison) + describe_runs(comparison)
 
 
 def describe_runs(comparison: Comparison) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from headwise.compare import joined, render
+from headwise.compare import by_table, joined, render
 from headwise.compare.analysis import describe_analysis
 from headwise.compare.cell import build_cells
 from headwise.compare.config import Suite
@@ -83,7 +83,10 @@ def print_suite(suite: Suite, comparisons: Comparisons, format: str) -> None:
         print(json.dumps(data, indent=1))
     else:
         print_table = {"text": render.print_text_table, "markdown": render.print_markdown_table}[format]
-        if suite.main:
+        if suite.by_table:
+            grid = by_table.build_rows(comparisons, suite.by_table)
+            notes = by_table.build_notes(comparisons, suite.by_table)
+        elif suite.main:
             grid, notes = joined.build_rows(comparisons, suite.main), joined.build_notes(comparisons, suite.main)
         else:
             grid, notes = build_rows(comparisons, average), build_notes(comparisons, average)

@@ -116,7 +116,8 @@ class Comparison:
     def rank_by(self, score: str = "", lower: bool | None = None) -> Comparison:
         """A copy with another ranking score: by default the first one reported."""
         known = self.scores
-        if score and known and score not in known:
+        # a table that says whether its score is lower has one that runs may lack, such as the time of what does not fit
+        if score and known and score not in known and lower is None:
             raise UserError(f"score: no arm reports '{score}'; {nearest(score, known)}")
         score = score or next(iter(known), "")
         return replace(self, score=score, lower=LOWER_IS_BETTER.get(score) if lower is None else lower)

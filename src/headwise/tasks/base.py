@@ -28,6 +28,7 @@ from headwise.data.splits import truncate_sources
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.evaluate.score import Score
 from headwise.models.config import ModelConfig
+from headwise.placement.config import Graphs
 from headwise.proteins.chain_sets import Chains
 from headwise.text import PAD
 from headwise.text.config import TokeniserConfig
@@ -150,9 +151,9 @@ class TaskConfig(Config):
 Settings = TypeVar("Settings", bound=TaskConfig)
 Model = TypeVar("Model", bound=nn.Module)  # what `build` returns
 ExampleSet = TypeVar(
-    "ExampleSet", bound=Examples | Images | Chains | Episodes
+    "ExampleSet", bound=Examples | Images | Chains | Episodes | Graphs
 )  # training and validation data, tokenised or decoded
-PairSet = TypeVar("PairSet", Sequence[Pair], Images, Chains, Episodes)  # test data as in the files
+PairSet = TypeVar("PairSet", Sequence[Pair], Images, Chains, Episodes, Graphs)  # test data as in the files
 
 
 class Task(ABC, Generic[Settings, Model, ExampleSet, PairSet]):
@@ -279,8 +280,8 @@ class TextTask(Task[Settings, Model, Examples, Sequence[Pair]]):
 
 
 def take_first(pairs: PairSet, count: int) -> PairSet:
-    """The first `count` pairs, images, chains or episodes."""
-    if isinstance(pairs, Images | Chains | Episodes):
+    """The first `count` pairs, images, chains, episodes or graphs."""
+    if isinstance(pairs, Images | Chains | Episodes | Graphs):
         return pairs.take(range(min(count, len(pairs))))
     return list(islice(pairs, count))
 

@@ -16,7 +16,7 @@ from headwise.text.normalise import Normaliser
 from headwise.text.paired import SEPARATOR, Paired
 from headwise.utils.files import read_json, write
 
-# kind -> "module:Class"; those of images and episodes are in packages above this one
+# kind -> "module:Class"; those of images, episodes and graphs are in packages above this one
 HOMES = {
     "characters": "headwise.text.vocabulary:Characters",
     "words": "headwise.text.vocabulary:Words",
@@ -31,6 +31,7 @@ HOMES = {
     "pixels": "headwise.vision.pixels:Pixels",
     "levels": "headwise.vision.pixel_levels:PixelLevels",
     "episodes": "headwise.worlds.spaces:EpisodeEncoder",
+    "graphs": "headwise.placement.encoder:GraphEncoder",
 }
 FORMAT, VERSION = "headwise-tokenisers", 1
 

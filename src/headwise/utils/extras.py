@@ -24,6 +24,7 @@ EXTRAS = {  # the name that is imported -> the extra; tests compare it with pypr
     "tensorboard": "tensorboard",
     "optuna": "search",
     "gymnasium": "rl",
+    "pymetis": "place",
     "huggingface_hub": "hub",
     "mlflow": "mlflow",
     "sqlalchemy": "mlflow",

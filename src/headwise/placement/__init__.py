@@ -1,0 +1,1 @@
+"""Placement of operators on devices: operator graphs, a simulator of devices, and heuristics."""
