@@ -88,6 +88,10 @@ HOMES = {  # in the order of years
     "detr": "headwise.models.detr:ENTRY",
     "alphafold1": "headwise.models.alphafold1:ENTRY",
     "alphafold2": "headwise.models.alphafold2:ENTRY",
+    "dqn": "headwise.models.dqn:ENTRY",
+    "sac": "headwise.models.sac:ENTRY",
+    "curl": "headwise.models.curl:CURL_ENTRY",
+    "m-curl": "headwise.models.curl:M_CURL_ENTRY",
     "decision-transformer": "headwise.models.decision_transformer:ENTRY",
 }
 

@@ -35,7 +35,7 @@ from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
 from headwise.train.state import Data, LossState, Metric
 from headwise.vision.images import Images
-from headwise.worlds.episodes import Episodes
+from headwise.worlds.episodes import Episodes, EpisodeSeeds
 
 
 class TrainingData(Data, Protocol):
@@ -149,9 +149,9 @@ class TaskConfig(Config):
 Settings = TypeVar("Settings", bound=TaskConfig)
 Model = TypeVar("Model", bound=nn.Module)  # what `build` returns
 ExampleSet = TypeVar(
-    "ExampleSet", bound=Examples | Images | Chains | Episodes
+    "ExampleSet", bound=Examples | Images | Chains | Episodes | EpisodeSeeds
 )  # training and validation data, tokenised or decoded
-PairSet = TypeVar("PairSet", Sequence[Pair], Images, Chains, Episodes)  # test data as in the files
+PairSet = TypeVar("PairSet", Sequence[Pair], Images, Chains, Episodes, EpisodeSeeds)  # test data as in the files
 
 
 class Task(ABC, Generic[Settings, Model, ExampleSet, PairSet]):
@@ -231,6 +231,9 @@ class Task(ABC, Generic[Settings, Model, ExampleSet, PairSet]):
     def loss(self, model: Model, batch: Any, state: LossState) -> Loss:
         """The loss of a batch of `build_batches`, as sums over its tokens or images."""
 
+    def after_step(self, model: Model, step: int) -> None:
+        """Called after each update of the optimiser, for weights that follow others, such as target networks."""
+
     @abstractmethod
     def validate(self, model: Model, examples: ExampleSet, pairs: PairSet) -> Mapping[str, float]:
         """Validation scores during training."""
@@ -279,7 +282,7 @@ class TextTask(Task[Settings, Model, Examples, Sequence[Pair]]):
 
 def take_first(pairs: PairSet, count: int) -> PairSet:
     """The first `count` pairs, images, chains or episodes."""
-    if isinstance(pairs, Images | Chains | Episodes):
+    if isinstance(pairs, Images | Chains | Episodes | EpisodeSeeds):
         return pairs.take(range(min(count, len(pairs))))
     return list(islice(pairs, count))
 

@@ -39,6 +39,8 @@ TASKS = Table(
         "distogram": f"{_HERE}.distogram:DistogramConfig",
         "fold": f"{_HERE}.fold:FoldConfig",
         "act": f"{_HERE}.act:ActConfig",
+        "q-learning": f"{_HERE}.q_learning:QLearningConfig",
+        "soft-actor-critic": f"{_HERE}.soft_actor_critic:SoftActorCriticConfig",
     },
 )
 

@@ -82,6 +82,7 @@ class Learner:
                 weight.grad = None  # without a gradient an optimiser changes neither the weight nor its own state
         self.rate = self.schedule(step, progress)
         norm = optim.clip_and_step(self.optimizer, sums[2], self.rate, self.clip)
+        self.task.after_step(self.model, step)
         self.ema.update(step)
         self.sums += sums.where(norm.isfinite(), 0.0)
         self.tokens += tokens

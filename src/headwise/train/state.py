@@ -28,6 +28,16 @@ class HasUnit(Protocol):
     unit: str
 
 
+@runtime_checkable
+class StatefulData(Protocol):
+    """Data that change with training, such as a replay buffer that the model fills by acting. Checkpoints store their
+    state, so that a run is resumed with the same data."""
+
+    def start(self, model: nn.Module) -> None: ...  # before the first batch
+    def dump_state(self) -> Mapping[str, Tensor]: ...
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None: ...
+
+
 @dataclass
 class LossState:
     """What a loss depends on besides model and batch. The learner owns it; checkpoints store what is `carried`."""
@@ -49,10 +59,11 @@ class Losses(Protocol):
 
 
 class Task(Protocol):
-    """A task as the loop sees it: its loss."""
+    """A task as the loop sees it: its loss, and what it does after each update of the optimiser."""
 
     def init_state(self, model: nn.Module) -> LossState: ...
     def loss(self, model: nn.Module, batch: Any, state: LossState) -> Losses: ...
+    def after_step(self, model: nn.Module, step: int) -> None: ...
 
 
 @dataclass(frozen=True)
