@@ -6,6 +6,7 @@ Letters: B rows, C features of an observation, D numbers of a state, A actions.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -22,14 +23,14 @@ from headwise.utils.notebook import HtmlTree
 class AgentFields(ModelConfig):
     """`observation`, `actions` and `discrete` are those of the environment; the task sets them.
 
-    `encoder` is for frames: that of DQN has three convolutions and a linear layer with ReLU; that of CURL `convolutions`
-    of 3 x 3, the first with a stride of 2, and a linear layer with LayerNorm.
+    `frame_encoder` is for frames: that of DQN has three convolutions and a linear layer with ReLU; that of CURL
+    `convolutions` of 3 x 3, the first with a stride of 2, and a linear layer with LayerNorm.
     """
 
     observation: tuple[int, ...] = (4, 84, 84)  # numbers of a state, or channels, rows and columns of frames
     actions: int = Field(4, ge=1)  # numbers of a continuous action, or discrete actions to choose from
     discrete: bool = True
-    encoder: Literal["dqn", "curl"] = "dqn"
+    frame_encoder: Literal["dqn", "curl"] = "dqn"
     channels: int = Field(32, ge=1)  # of CURL's convolutions
     convolutions: int = Field(4, ge=1)
     features: int = Field(512, ge=1)  # of a frame; a state of numbers is its own features
@@ -47,14 +48,16 @@ class AgentFields(ModelConfig):
             return ObservationEncoder.of_states(self.observation[0])
         channels, rows, columns = self.observation
         of_curl: Layers = ((self.channels, 3, 2), *[(self.channels, 3, 1)] * (self.convolutions - 1))
-        convolutions, flat = make_convolutions((channels, rows, columns), of_curl if self.encoder == "curl" else LAYERS)
+        convolutions, flat = make_convolutions(
+            (channels, rows, columns), of_curl if self.frame_encoder == "curl" else LAYERS
+        )
         return ObservationEncoder(convolutions, self.build_projection(flat), flat, self.features)
 
     def build_projection(self, flat: int) -> nn.Module:
         """What convolutions leave of frames -> features."""
         if len(self.observation) == 1:
             return nn.Identity()
-        last = nn.LayerNorm(self.features) if self.encoder == "curl" else nn.ReLU()
+        last = nn.LayerNorm(self.features) if self.frame_encoder == "curl" else nn.ReLU()
         return nn.Sequential(nn.Linear(flat, self.features), last)
 
     def build_contrast(self, width: int) -> Contrast:
@@ -62,11 +65,12 @@ class AgentFields(ModelConfig):
         return Contrast()
 
     def init_weights(self, model: nn.Module) -> None:
-        """With CURL's encoder, weights are orthogonal and biases 0, as in its released code; else as PyTorch has
-        them."""
-        if self.encoder == "curl":
-            for module in model.modules():
-                init_orthogonal(module)
+        """With CURL's encoder, weights are orthogonal and biases 0, as in its released code, but for the contrastive
+        loss; else as PyTorch has them."""
+        if self.frame_encoder == "curl":
+            for name, module in model.named_modules():
+                if not name.startswith("contrast"):
+                    init_orthogonal(module)
 
 
 def init_orthogonal(module: nn.Module) -> None:
@@ -90,7 +94,7 @@ def build_mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential
     """
     widths = [inputs, *hidden]
     layers: list[nn.Module] = []
-    for one, two in zip(widths, widths[1:], strict=False):
+    for one, two in pairwise(widths):
         layers += [nn.Linear(one, two), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(widths[-1], outputs))
 

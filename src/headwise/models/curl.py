@@ -1,14 +1,14 @@
-"""CURL (Laskin et al. 2020, "CURL: Contrastive Unsupervised Representations for Reinforcement Learning") and M-CURL (Zhu
-et al. 2020, "Masked Contrastive Representation Learning for Reinforcement Learning"): agents that act on frames, and learn
-beside their values to tell frames apart. References: the code that was released with each.
+"""CURL (Laskin et al. 2020, "CURL: Contrastive Unsupervised Representations for Reinforcement Learning") and M-CURL
+(Zhu et al. 2020, "Masked Contrastive Representation Learning for Reinforcement Learning"): agents that act on frames,
+and learn beside their values to tell frames apart. References: the code that was released with each.
 
-The agent is soft actor-critic or DQN, as the task says; the contrastive losses are in `blocks/contrast.py`. `base` has the
-published sizes for three frames of 84 x 84 pixels and the six actions of cheetah; M-CURL a Transformer of one layer and
-one head on windows of 20 frames, 64 of them in a batch.
+The agent is soft actor-critic or DQN, as the task says; the contrastive losses are in `blocks/contrast.py`. `base` has
+the published sizes for three frames of 84 x 84 pixels and the six actions of cheetah; M-CURL a Transformer of one layer
+and one head on windows of 20 frames, 64 of them in a batch.
 
-DISCREPANCY: in the released code of CURL every second update trains the policy and moves the targets; here every one does
-the first, and `task.target_every` says it of the second. One optimiser trains all losses at once, where the code has one
-for each.
+DISCREPANCY: in the released code of CURL every second update trains the policy and moves the targets; here every update
+trains the policy, and `task.target_every` says when targets move. One optimiser trains all losses at once, where the
+code has one for each.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CurlConfig(AgentFields):
     observation: tuple[int, ...] = (9, 84, 84)
     actions: int = Field(6, ge=1)
     discrete: bool = False
-    encoder: Literal["dqn", "curl"] = "curl"
+    frame_encoder: Literal["dqn", "curl"] = "curl"
     features: int = Field(50, ge=1)
     mlp: tuple[int, ...] = (1024, 1024)
     temperature: float = Field(0.1, gt=0)  # of soft actor-critic, at first
@@ -44,8 +44,8 @@ class CurlConfig(AgentFields):
     def _check_frames(self) -> Self:
         if len(self.observation) == 1:
             raise ValueError(
-                f"'{self.kind}' compares crops of frames, and the environment shows numbers; choose pixels, or 'dqn' or "
-                "'sac'"
+                f"'{self.kind}' compares crops of frames, and the environment shows numbers; choose pixels, or the "
+                "models 'dqn' or 'sac'"
             )
         return self
 
@@ -77,7 +77,7 @@ class MCurlConfig(OneStackFields, CurlConfig):
     def _check_width(self) -> Self:
         if self.width != self.features or self.output_width != self.width:
             raise ValueError(
-                f"the Transformer has a width of {self.output_width}, and a frame {self.features} features; set the same"
+                f"the Transformer has a width of {self.output_width}, a frame {self.features} features; set the same"
             )
         return self
 

@@ -1,8 +1,8 @@
 """DQN (Mnih et al. 2015, "Human-level control through deep reinforcement learning"): a network with a value for each
 action, trained by Q-learning. Reference: the paper's text and extended data table 1; the loss is in `tasks/q_learning`.
 
-`base` is the published network for four frames of 84 x 84 pixels and the 18 actions of Atari. `pixels` has the encoder of
-CURL, so that the two can be compared, `states` reads numbers.
+`base` is the published network for four frames of 84 x 84 pixels and the 18 actions of Atari. `pixels` has the encoder
+of CURL, so that the two can be compared, `states` reads numbers.
 
 Letters: B rows, C features, A actions.
 """
@@ -51,7 +51,7 @@ class DqnConfig(AgentFields):
         return agent
 
 
-PIXELS: dict[str, Any] = {"encoder": "curl", "features": 50}
+PIXELS: dict[str, Any] = {"frame_encoder": "curl", "features": 50}
 SIZES: Mapping[str, Mapping[str, Any]] = {
     "base": {"actions": 18},
     "pixels": {**PIXELS, "observation": (9, 84, 84), "mlp": (1024, 1024)},

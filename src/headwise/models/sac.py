@@ -1,9 +1,9 @@
-"""Soft actor-critic (Haarnoja et al. 2018, "Soft Actor-Critic Algorithms and Applications"): a Gaussian policy squashed by
-tanh, two networks of values, and a temperature that is learnt. The loss is in `tasks/soft_actor_critic`.
+"""Soft actor-critic (Haarnoja et al. 2018, "Soft Actor-Critic Algorithms and Applications"): a Gaussian policy squashed
+by tanh, two networks of values, and a temperature that is learnt. The loss is in `tasks/soft_actor_critic`.
 
-From frames, the policy shares the convolutions of the critic and has a projection of its own, as in CURL's released code;
-only the critic's loss trains the convolutions. `base` has the published networks for states (two hidden layers of 256; the
-state and the actions of HalfCheetah), `pixels` those of CURL.
+From frames, the policy shares the convolutions of the critic and has a projection of its own, as in CURL's released
+code; only the critic's loss trains the convolutions. `base` has the published networks for states (two hidden layers of
+256; the state and the actions of HalfCheetah), `pixels` those of CURL.
 
 DISCREPANCY: log σ is bounded by tanh to -10 ... 2, as in CURL's code; that of the authors cuts it to -20 ... 2.
 
@@ -48,8 +48,8 @@ class Actor(nn.Module):
         return mean, low + 0.5 * (high - low) * (torch.tanh(spread) + 1)
 
     def sample(self, flat: Tensor, noise: Tensor | None = None) -> PolicySample:
-        """Draw actions by reparameterisation. log π(a) = log N(u; μ, σ) - Σ log(1 - tanh(u)²) with a = tanh(u), the last
-        in the form 2 (log 2 - u - softplus(-2u)), which does not overflow."""
+        """Draw actions by reparameterisation. log π(a) = log N(u; μ, σ) - Σ log(1 - tanh(u)²) with a = tanh(u), the
+        last in the form 2 (log 2 - u - softplus(-2u)), which does not overflow."""
         mean, log_std = self(flat)
         noise = torch.randn_like(mean) if noise is None else noise
         raw = mean + log_std.exp() * noise
@@ -108,7 +108,7 @@ class SacConfig(AgentFields):
         return agent
 
 
-PIXELS: dict[str, Any] = {"encoder": "curl", "features": 50, "observation": (9, 84, 84), "mlp": (1024, 1024)}
+PIXELS: dict[str, Any] = {"frame_encoder": "curl", "features": 50, "observation": (9, 84, 84), "mlp": (1024, 1024)}
 SIZES: Mapping[str, Mapping[str, Any]] = {
     "base": {},
     "pixels": PIXELS,

@@ -1,4 +1,4 @@
-"""Base of tasks that learn by acting (online reinforcement learning): the environment, the replay source, evaluation."""
+"""Base of tasks that learn by acting (online reinforcement learning): environment, replay source, evaluation."""
 
 from __future__ import annotations
 
@@ -157,8 +157,8 @@ class OnlineTask(Task[Settings, Learner, EpisodeSeeds, EpisodeSeeds]):
         raise NotImplementedError
 
     def view(self, observations: Tensor, training: bool) -> Tensor:
-        """Observations as the agent reads them: (..., channels, H, W) bytes -> crops of numbers from 0 to 1. In training
-        each frame has a crop of its own, else all have the middle."""
+        """Observations as the agent reads them: (..., channels, H, W) bytes -> crops of numbers from 0 to 1. In
+        training each frame has a crop of its own, else all have the middle."""
         if not self.encoder.spaces.pixels:
             return observations
         side = self.config.crop
@@ -223,7 +223,8 @@ class AgentPolicy:
     def start(self, environments: Any, seeds: Sequence[int]) -> None:
         if Spaces.of(environments) != self.task.encoder.spaces:
             raise UserError(
-                f"the run was trained in {self.task.encoder.environment}, whose observations or actions differ from these"
+                f"the run was trained in {self.task.encoder.environment}, whose observations or actions differ from "
+                "these"
             )
         self.stack = None
 

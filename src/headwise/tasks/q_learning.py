@@ -3,8 +3,8 @@
 
     y = r_1 + γ r_2 + ... + γ^n Q'(s_n, argmax_a Q(s_n, a)),  loss = Huber(Q(s, a) - y)
 
-with Q' the target network, which with `double = false` also chooses the action. DISCREPANCY: the paper cuts the error to
--1 ... 1 before it is squared; the Huber loss has the same gradient.
+with Q' the target network, which with `double = false` also chooses the action. DISCREPANCY: the paper cuts the error
+to -1 ... 1 before it is squared; the Huber loss has the same gradient.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A replay source: batches from a replay buffer, which the learner fills by acting in copies of an environment.
 
-It stands beside the data sets: the training loop asks it for batches like any other. After each step of all copies there
-is a fixed number of batches. All that the next batches depend on is part of a checkpoint: the replay buffer, and in our
-own worlds their state, so that a run is resumed bit by bit. In other environments, whose state cannot be saved, episodes
-that were not finished are truncated, and new ones begin.
+It stands beside the data sets: the training loop asks it for batches like any other. After each step of all copies
+there is a fixed number of batches. All that the next batches depend on is part of a checkpoint: the replay buffer, and
+in our own worlds their state, so that a run is resumed bit by bit. In other environments, whose state cannot be saved,
+episodes that were not finished are truncated, and new ones begin.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ReplaySource:
         self.config = task.config
         if train.accumulate > 1:
             raise UserError(
-                "train.accumulate: batches depend on what was learnt from the ones before; raise train.batch_size instead"
+                "train.accumulate: batches depend on what was learnt from those before; raise train.batch_size instead"
             )
 
     @property
@@ -148,7 +148,7 @@ class ReplaySource:
         return draw_actions(self.task.encoder.spaces, self.config.environments, self._make_random(2))
 
     def _step(self, actions: np.ndarray) -> None:
-        """Take a step in all copies, with actions from -1 to 1. Where an episode has ended, the step begins the next."""
+        """Take a step in all copies, with actions from -1 to 1. Where an episode has ended, it begins the next one."""
         observations, rewards, terminated, truncated, _ = self.environments.step(
             self.task.encoder.unscale_actions(actions)
         )
