@@ -13,7 +13,7 @@ from typing import Any
 from headwise.compare.analysis import analyse, describe_analysis
 from headwise.compare.config import Published
 from headwise.compare.estimate import Estimate, estimate_difference, estimate_score
-from headwise.compare.reach import find_reach
+from headwise.compare.reach import describe_reach, find_reach
 from headwise.compare.values import Arm, Comparison, Outcome
 from headwise.utils.console import make_console
 
@@ -58,7 +58,8 @@ def build_rows(comparison: Comparison) -> list[list[str]]:
     score = comparison.score
     means = (name.format(unit=comparison.unit) for name in MEAN_COLUMNS)
     reach = find_reach(comparison)
-    compute = ["training FLOPs", f"FLOPs to {reach.level:.3g}"] if reach else []
+    with_flops = reach is not None and reach.unit == "FLOPs"
+    compute = [*(["training FLOPs"] if with_flops else []), *([reach.name] if reach else [])]
     header = ["arm", "seeds", *means, *compute, *comparison.scores, f"{score} - {first}", "published"]
     rows = [header]
     for name, arm in comparison.arms.items():
@@ -68,7 +69,8 @@ def build_rows(comparison: Comparison) -> list[list[str]]:
                 name + (" *" if name == winner else ""),
                 format_seeds(arm),
                 *format_costs(arm),
-                *([_format_training_flops(arm), _format_flops(reach.flops.get(name, {}).values())] if reach else []),
+                *([_format_training_flops(arm)] if with_flops else []),
+                *([reach.format(name)] if reach else []),
                 *(format_estimate(estimate_score(comparison, name, each)) for each in comparison.scores),
                 format_estimate(difference, signed=True),
                 format_published(arm.published, score),
@@ -90,11 +92,7 @@ def build_notes(comparison: Comparison) -> list[str]:
     kinds = {"seeds": "Student's t over seeds", "items": "bootstrap over the test items where there is one seed"}
     if over:
         notes.append(f"± 95 %: {', '.join(kinds[each] for each in sorted(over, reverse=True))}")
-    if reach := find_reach(comparison):
-        notes.append(
-            f"FLOPs to {reach.level:.3g}: of training, up to the best validation score of {reach.weakest}, the weakest"
-        )
-    return notes + describe_analysis(comparison) + list_failures(comparison)
+    return notes + describe_reach(comparison) + describe_analysis(comparison) + list_failures(comparison)
 
 
 def list_failures(comparison: Comparison) -> list[str]:
