@@ -116,5 +116,5 @@ def test_a_frame_that_is_too_small_is_refused() -> None:
     ],
 )
 def test_mistakes_are_told(name: str, settings: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises((UserError, ValueError), match=sentence):
         build(name, **settings)

@@ -22,6 +22,7 @@ from headwise.blocks.contrast import BilinearContrast, Contrast, MaskedContrast
 from headwise.blocks.positions.absolute import SinusoidalPositionsConfig
 from headwise.blocks.residual import PostNormConfig
 from headwise.blocks.tables import AnyPosition, AnyWiring
+from headwise.errors import UserError
 from headwise.models.agent_fields import Agent, AgentFields, finish
 from headwise.models.dqn import DqnAgent
 from headwise.models.entry import Check, Entry
@@ -40,19 +41,15 @@ class CurlConfig(AgentFields):
     mlp: tuple[int, ...] = (1024, 1024)
     temperature: float = Field(0.1, gt=0)  # of soft actor-critic, at first
 
-    @model_validator(mode="after")
-    def _check_frames(self) -> Self:
-        if len(self.observation) == 1:
-            raise ValueError(
-                f"'{self.kind}' compares crops of frames, and the environment shows numbers; choose pixels, or the "
-                "models 'dqn' or 'sac'"
-            )
-        return self
-
     def build_contrast(self, width: int) -> Contrast:
         return BilinearContrast(width)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Agent:
+        if len(self.observation) == 1:
+            raise UserError(
+                f"model.kind: '{self.kind}' compares crops of frames, and the environment shows numbers; set "
+                "observe=pixels where it has them, or choose 'dqn' or 'sac'"
+            )
         agent = DqnAgent(self) if self.resolve_task(task) == "q-learning" else SacAgent(self, self.temperature)
         built: Agent = finish(self, agent)
         return built

@@ -21,7 +21,7 @@ from headwise.models.agent_fields import Agent
 from headwise.models.config import ModelConfig
 from headwise.tasks.act import FIRST_SEED, average_returns
 from headwise.tasks.base import Evaluation, Sample, Task, TaskConfig
-from headwise.tasks.replay_source import ReplayBatch, ReplaySource, prepare_observations
+from headwise.tasks.replay_source import ReplayBatch, ReplaySource, count_rows, prepare_observations
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
@@ -106,6 +106,7 @@ class OnlineTask(Task[Settings, Learner, EpisodeSeeds, EpisodeSeeds]):
             self._check_spaces(spaces)
             model = model.replace(observation=self._shape(spaces), actions=spaces.actions, discrete=spaces.discrete)
         built: Learner = model.build(0, 0, self.config.model_task)
+        count_rows(self.config, built)  # an error before there is a run
         return built
 
     def _check_spaces(self, spaces: Spaces) -> None:

@@ -26,7 +26,7 @@ from headwise.train.state import LossState
 
 
 class QLearning(OnlineTask["QLearningConfig", DqnAgent]):
-    """Values of discrete actions."""
+    """Deep Q-learning (DQN): values of discrete actions."""
 
     def get_epsilon(self, played: int) -> float:
         """The share of random actions after so many frames: from 1 to `epsilon`, linear over `explore` frames."""

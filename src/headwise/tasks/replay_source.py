@@ -90,8 +90,8 @@ class ReplaySource:
     def summary(self) -> str:
         config = self.config
         return (
-            f"plays in {config.environments} copies of {self.task.encoder.environment}; after each step of all, "
-            f"{config.updates} batches of the last {config.capacity:,} frames"
+            f"plays in {config.environments} copies of {self.task.encoder.environment}; for each step of all, "
+            f"{config.updates} x {self.size} steps of the last {config.capacity:,} frames"
         )
 
     def plan(self, epoch: int) -> Sequence[np.ndarray]:
@@ -105,12 +105,7 @@ class ReplaySource:
         assert isinstance(model, Agent)
         self.model, encoder, copies = model, self.task.encoder, self.config.environments
         self.window = (model.contrast.windows, model.contrast.window)
-        self.warmup = max(ceil(self.config.warmup / copies), self.config.n_step + 1, self.window[1])  # rows
-        rows = ceil(self.config.capacity / copies)
-        if rows <= self.warmup:
-            raise UserError(
-                f"task.capacity: there must be room for more than {self.warmup * copies:,} frames; raise it"
-            )
+        self.warmup, rows = count_rows(self.config, model)
         place = Environment.of(encoder.environment, encoder.settings)
         self.environments, self.saves_world = place.make(copies), place.is_own
         self.played = 0  # frames
@@ -206,6 +201,16 @@ class ReplaySource:
         self._add(actions=nothing, rewards=none, terminated=none.astype(bool))
         self.steps[:], self.last[:] = 0, False
         self.stack = FrameStack(self.config.stack, self._reset(self.replay.added * self.config.environments))
+
+
+def count_rows(config: ReplaySettings, model: Agent) -> tuple[int, int]:
+    """The rows of the replay buffer that random actions fill, and all of them; refuses too few."""
+    copies = config.environments
+    warmup = max(ceil(config.warmup / copies), config.n_step + 1, model.contrast.window)
+    rows = ceil(config.capacity / copies)
+    if rows <= warmup:
+        raise UserError(f"task.capacity: there must be room for more than {warmup * copies:,} frames; raise it")
+    return warmup, rows
 
 
 def prepare_observations(observations: np.ndarray, spaces: Spaces, side: int) -> np.ndarray:

@@ -31,7 +31,7 @@ class Transitions(NamedTuple):
 
 
 class Replay:
-    """A ring of `rows` steps of all copies. Observations are put with their channels first."""
+    """A replay buffer: a ring of `rows` steps of all copies. Observations are put with their channels first."""
 
     def __init__(self, rows: int, copies: int, observation: np.ndarray, spaces: Spaces):
         self.rows, self.copies, self.added = rows, copies, 0
@@ -158,8 +158,8 @@ def make_area_weights(size: int, side: int) -> np.ndarray:
 
 
 class FrameStack:
-    """The last k observations of each of N copies, the oldest first; at the beginning of an episode its first one k
-    times."""
+    """A frame stack: the last k observations of each of N copies, the oldest first; at the beginning of an episode its
+    first one k times."""
 
     def __init__(self, frames: int, first: np.ndarray):
         self.array = np.repeat(first[:, None], frames, axis=1)  # (N, ...) -> (N, k, ...)
