@@ -109,6 +109,10 @@ def test_a_crop_is_a_part_of_its_frame() -> None:
         places.add((top, left))
         assert torch.equal(crop, frame[:, top : top + 4, left : left + 4])
     torch.manual_seed(0)
+    padded = torch.nn.functional.pad(frames.double(), (2, 2, 2, 2), mode="replicate")
+    parts = [padded[..., row : row + 6, column : column + 6] for row in range(5) for column in range(6)]
+    for crop in crop_at_random(frames.repeat(5, 1, 1, 1), 6, pad=2)[::4]:
+        assert any(torch.equal(crop.double(), part[0]) for part in parts)
     many = crop_at_random(frames[:1].expand(500, 2, 6, 7), 4)[:, 0, 0, 0]
     assert set(many.tolist()) == {7 * row + column for row in range(3) for column in range(4)}
 

@@ -154,6 +154,7 @@ def test_targets_follow_as_often_as_is_set() -> None:
     [
         (Spaces((4,), 2, False, (-1.0,) * 2, (1.0,) * 2), {}, "continuous ones; use 'soft-actor-critic'"),
         (Spaces((4,), 2, True), {"crop": 8}, "task.crop: x shows numbers, not pixels"),
+        (Spaces((16, 16, 3), 2, True), {"pad": 2}, "task.pad: is for random crops"),
         (Spaces((16, 16, 3), 2, True), {"crop": 20}, "20 pixels are more than a frame has"),
         (Spaces((16, 16, 3), 2, True), {}, "frames of 16 x 16 pixels are too small; give 36 or more"),
     ],

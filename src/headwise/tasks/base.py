@@ -231,9 +231,6 @@ class Task(ABC, Generic[Settings, Model, ExampleSet, PairSet]):
     def loss(self, model: Model, batch: Any, state: LossState) -> Loss:
         """The loss of a batch of `build_batches`, as sums over its tokens or images."""
 
-    def after_step(self, model: Model, step: int) -> None:
-        """Called after each update of the optimiser, for weights that follow others, such as target networks."""
-
     @abstractmethod
     def validate(self, model: Model, examples: ExampleSet, pairs: PairSet) -> Mapping[str, float]:
         """Validation scores during training."""

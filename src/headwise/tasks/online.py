@@ -20,8 +20,8 @@ from headwise.errors import UserError
 from headwise.models.agent_fields import Agent
 from headwise.models.config import ModelConfig
 from headwise.tasks.act import FIRST_SEED, average_returns
-from headwise.tasks.base import Evaluation, Sample, Task, TaskConfig
-from headwise.tasks.replay_source import ReplayBatch, ReplaySource, count_rows, prepare_observations
+from headwise.tasks.base import Evaluation, Sample, Task
+from headwise.tasks.replay_source import ReplayBatch, ReplayFields, ReplaySource, count_rows, prepare_observations
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
@@ -34,21 +34,14 @@ from headwise.worlds.spaces import EpisodeEncoder, Spaces
 TEST_SEED = FIRST_SEED + 100_000  # of the episodes of an evaluation; those of validations have FIRST_SEED
 
 
-class OnlineConfig(TaskConfig):
+class OnlineConfig(ReplayFields):
     """Settings of learning by acting."""
 
     command = "act"
     reads = "environment"
     actions: ClassVar[str] = ""  # that the algorithm can choose from: discrete or continuous
-    environments: int = Field(8, ge=1)  # copies that are stepped together
-    updates: int = Field(1, ge=1)  # batches after each step of all copies
-    capacity: int = Field(100_000, ge=1)  # frames of the replay buffer
-    warmup: int = Field(1000, ge=1)  # frames of random actions before the first batch
-    discount: float = Field(0.99, ge=0, le=1)  # γ
-    n_step: int = Field(1, ge=1)  # rewards before what follows is estimated
-    stack: int = Field(1, ge=1)  # observations that the agent sees at once
-    frame: int = Field(0, ge=0)  # pixels of a side to which frames are resized; 0: as they are
     crop: int = Field(0, ge=0)  # pixels of a side of the crops: random in training, else the middle; 0: the whole frame
+    pad: int = Field(0, ge=0)  # times that the border of a frame is repeated before it is cropped at random
     target_every: int = Field(1, ge=1)  # batches after which the target networks follow
     target_rate: float = Field(0.01, gt=0, le=1)  # by which share; 1: they are copies
     encoder_rate: float = Field(0.05, gt=0, le=1)  # of the encoder's target, which makes the keys of contrastive losses
@@ -81,13 +74,7 @@ class OnlineTask(Task[Settings, Learner, EpisodeSeeds, EpisodeSeeds]):
                     f"data.name: {place.id}, but the model was trained in {trained_in}, whose observations or actions "
                     "differ; name that environment"
                 )
-        channels = spaces.shape[-1]
-        encoder = EpisodeEncoder(
-            *(place.id, place.settings, spaces, (0.0,) * channels, (1.0,) * channels),
-            scale=1.0,
-            max_steps=1,
-            returns=(0.0,),
-        )
+        encoder = describe_environment(place.id, place.settings, spaces)
         none, valid, test = (
             EpisodeSeeds(range(first, first + count))
             for first, count in ((0, 0), (FIRST_SEED, data.episodes), (TEST_SEED, data.episodes))
@@ -121,6 +108,8 @@ class OnlineTask(Task[Settings, Learner, EpisodeSeeds, EpisodeSeeds]):
         for key in ("frame", "crop"):
             if getattr(self.config, key) and not spaces.pixels:
                 raise UserError(f"task.{key}: {place} shows numbers, not pixels; leave it out, or set observe=pixels")
+        if self.config.pad and not self.config.crop:
+            raise UserError("task.pad: is for random crops; set task.crop, for example to the size of a frame")
         if self.config.crop > min(self._sides(spaces)):
             raise UserError(f"task.crop: {self.config.crop} pixels are more than a frame has; choose fewer")
 
@@ -164,7 +153,7 @@ class OnlineTask(Task[Settings, Learner, EpisodeSeeds, EpisodeSeeds]):
             return observations
         side = self.config.crop
         if side and training:
-            observations = crop_at_random(observations, side)
+            observations = crop_at_random(observations, side, self.config.pad)
         elif side:
             top, left = ((size - side) // 2 for size in observations.shape[-2:])
             observations = observations[..., top : top + side, left : left + side]
@@ -178,6 +167,7 @@ class OnlineTask(Task[Settings, Learner, EpisodeSeeds, EpisodeSeeds]):
         return self.config.contrast_weight * len(batch) * model.contrast_views(views)
 
     def after_step(self, model: Learner, step: int) -> None:
+        """Called by the training loop after each update of the optimiser: the target networks follow."""
         if step % self.config.target_every == 0:
             model.update_targets(self.config.encoder_rate, self.config.target_rate)
 
@@ -242,13 +232,32 @@ class AgentPolicy:
         return task.encoder.unscale_actions(actions)
 
 
-def crop_at_random(frames: Tensor, side: int) -> Tensor:
-    """A random crop of each frame: (..., channels, H, W) -> (..., channels, side, side)."""
-    flat = frames.flatten(0, -4)  # (..., channels, H, W) -> (N, channels, H, W)
-    rows, columns = (
-        torch.randint(size - side + 1, (len(flat), 1), device=frames.device) + torch.arange(side, device=frames.device)
-        for size in frames.shape[-2:]
+def describe_environment(environment: str, settings: Mapping[str, Any], spaces: Spaces) -> EpisodeEncoder:
+    """What is kept of an environment of which there is no log: observations are not normalised."""
+    channels = spaces.shape[-1]
+    return EpisodeEncoder(
+        environment,
+        settings,
+        spaces,
+        mean=(0.0,) * channels,
+        std=(1.0,) * channels,
+        scale=1.0,
+        max_steps=1,
+        returns=(0.0,),
     )
+
+
+def crop_at_random(frames: Tensor, side: int, pad: int = 0) -> Tensor:
+    """A random crop of each frame, after its border was repeated `pad` times: (..., channels, H, W) ->
+    (..., channels, side, side)."""
+    flat = frames.flatten(0, -4)  # (..., channels, H, W) -> (N, channels, H, W)
+    rows, columns = (draw_places(len(flat), size, side, pad, frames.device) for size in frames.shape[-2:])
     numbers = torch.arange(len(flat), device=frames.device)[:, None, None]
     cropped = flat.movedim(1, -1)[numbers, rows[:, :, None], columns[:, None, :]]  # (N, side, side, channels)
     return cropped.movedim(-1, 1).unflatten(0, frames.shape[:-3])
+
+
+def draw_places(count: int, size: int, side: int, pad: int, device: torch.device) -> Tensor:
+    """The pixels of random crops along one side of frames, (count, side)."""
+    first = torch.randint(size + 2 * pad - side + 1, (count, 1), device=device) - pad
+    return (first + torch.arange(side, device=device)).clamp(0, size - 1)

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from headwise.errors import UserError
 from headwise.models.agent_fields import Agent
+from headwise.tasks.base import TaskConfig
 from headwise.train.config import TrainConfig
 from headwise.worlds.replay import FrameStack, Replay, resize_frames
 from headwise.worlds.spaces import EpisodeEncoder, Spaces
@@ -29,24 +31,24 @@ TRAINING_SEED = 10_000_000  # of the first episode; evaluations and logs have lo
 SEEDS_OF_RUN = 1_000_000  # between the first episodes of runs with different seeds
 
 
-class ReplaySettings(Protocol):
-    """The settings of a task that concern the replay source (`tasks/online.py`)."""
+class ReplayFields(TaskConfig):
+    """Settings of acting and of the replay buffer."""
 
-    environments: int
-    updates: int
-    capacity: int
-    warmup: int
-    stack: int
-    frame: int
-    discount: float
-    n_step: int
+    environments: int = Field(8, ge=1)  # copies that are stepped together
+    updates: int = Field(1, ge=1)  # batches after each step of all copies
+    capacity: int = Field(100_000, ge=1)  # frames of the replay buffer
+    warmup: int = Field(1000, ge=1)  # frames of random actions before the first batch
+    discount: float = Field(0.99, ge=0, le=1)  # γ
+    n_step: int = Field(1, ge=1)  # rewards before what follows is estimated
+    stack: int = Field(1, ge=1)  # observations that the agent sees at once
+    frame: int = Field(0, ge=0)  # pixels of a side to which frames are resized; 0: as they are
 
 
 class Explorer(Protocol):
     """A task as its replay source sees it."""
 
     @property
-    def config(self) -> ReplaySettings: ...
+    def config(self) -> ReplayFields: ...
     @property
     def encoder(self) -> EpisodeEncoder: ...
     def explore(self, model: Any, observations: Tensor, played: int, random: np.random.Generator) -> np.ndarray: ...
@@ -69,8 +71,9 @@ class ReplayBatch:
         return len(self.rewards)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> ReplayBatch:
-        *tensors, tokens = (getattr(self, field.name) for field in fields(self))
-        return ReplayBatch(*(tensor.to(device, non_blocking=non_blocking) for tensor in tensors), tokens)
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        moved: Any = {name: tensor.to(device, non_blocking=non_blocking) for name, tensor in tensors.items()}
+        return replace(self, **moved)
 
 
 class ReplaySource:
@@ -107,7 +110,8 @@ class ReplaySource:
         self.window = (model.contrast.windows, model.contrast.window)
         self.warmup, rows = count_rows(self.config, model)
         place = Environment.of(encoder.environment, encoder.settings)
-        self.environments, self.saves_world = place.make(copies), place.is_own
+        self.environments: Any = place.make(copies)
+        self.saves_world = place.is_own
         self.played = 0  # frames
         self.steps, self.last = np.zeros(copies, np.int32), np.zeros(copies, bool)
         self.stack = FrameStack(self.config.stack, self._reset(0))
@@ -133,8 +137,8 @@ class ReplaySource:
         random, config = np.random.default_rng([self.seed, 3, number]), self.config
         drawn = self.replay.draw_transitions(self.size, config.stack, config.discount, config.n_step, random)
         windows = self.replay.draw_windows(*self.window, config.stack, random)
-        arrays = map(torch.from_numpy, (*drawn, *windows))
-        return ReplayBatch(*arrays, self.played - before)
+        tensors = [torch.from_numpy(array) for array in (*drawn, *windows)]
+        return ReplayBatch(*tensors, tokens=self.played - before)
 
     def _make_random(self, purpose: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, purpose, self.replay.added])
@@ -203,7 +207,7 @@ class ReplaySource:
         self.stack = FrameStack(self.config.stack, self._reset(self.replay.added * self.config.environments))
 
 
-def count_rows(config: ReplaySettings, model: Agent) -> tuple[int, int]:
+def count_rows(config: ReplayFields, model: Agent) -> tuple[int, int]:
     """The rows of the replay buffer that random actions fill, and all of them; refuses too few."""
     copies = config.environments
     warmup = max(ceil(config.warmup / copies), config.n_step + 1, model.contrast.window)

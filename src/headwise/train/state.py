@@ -59,10 +59,16 @@ class Losses(Protocol):
 
 
 class Task(Protocol):
-    """A task as the loop sees it: its loss, and what it does after each update of the optimiser."""
+    """A task as the loop sees it: its loss."""
 
     def init_state(self, model: nn.Module) -> LossState: ...
     def loss(self, model: nn.Module, batch: Any, state: LossState) -> Losses: ...
+
+
+@runtime_checkable
+class HasAfterStep(Protocol):
+    """A task with weights that follow others, such as target networks: called after each update of the optimiser."""
+
     def after_step(self, model: nn.Module, step: int) -> None: ...
 
 
