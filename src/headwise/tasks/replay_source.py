@@ -136,9 +136,10 @@ class ReplaySource:
             self._step(self.task.explore(self.model, observations, self.played, random))
         random, config = np.random.default_rng([self.seed, 3, number]), self.config
         drawn = self.replay.draw_transitions(self.size, config.stack, config.discount, config.n_step, random)
-        windows = self.replay.draw_windows(*self.window, config.stack, random)
-        tensors = [torch.from_numpy(array) for array in (*drawn, *windows)]
-        return ReplayBatch(*tensors, tokens=self.played - before)
+        windows, keep = self.replay.draw_windows(*self.window, config.stack, random)
+        arrays = {**drawn._asdict(), "windows": windows, "keep": keep}
+        tensors: Any = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return ReplayBatch(**tensors, tokens=self.played - before)
 
     def _make_random(self, purpose: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, purpose, self.replay.added])
