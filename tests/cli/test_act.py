@@ -102,9 +102,76 @@ def test_mistakes_with_a_run(headwise, agent, tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists() and not (tmp_path / "runs" / "agent-2").exists()
 
 
-def test_a_missing_package_is_named_with_its_extra(headwise, monkeypatch) -> None:
+LEARNER = """
+name = "learner"
+[task]
+kind = "q-learning"
+environments = 2
+capacity = 100
+warmup = 10
+frame = 24
+crop = 20
+[data]
+name = "catch"
+episodes = 2
+settings = {max_steps = 8}
+[model]
+kind = "curl-tiny"
+[train]
+steps = 4
+batch_size = 4
+"""
+
+
+@pytest.fixture
+def learner(headwise, tmp_path: Path) -> None:
+    (tmp_path / "learner.toml").write_text(LEARNER)
+    trained = headwise("train", "learner.toml")
+    assert trained.status == 0 and "plays in 2 copies of headwise/Catch-v0" in trained.err, trained.err
+
+
+def test_an_agent_that_learns_by_acting(headwise, learner, tmp_path: Path) -> None:
+    evaluated = headwise("evaluate", "runs/learner", "--json")
+    assert evaluated.status == 0, evaluated.err
+    report = json.loads(evaluated.out)
+    assert [score["name"] for score in report["scores"]] == ["return"] and report["items"] == 2
+    watched = headwise("act", "watch", "runs/learner", "--out", "film.gif")
+    assert watched.status == 0 and "8 steps, return" in watched.err
+    options = ("--policy", "runs/learner", "--episodes", 2, "--out", "replay", "--set", "max_steps=8")
+    assert headwise("act", "collect", "catch", *options).status == 0
+    resumed = headwise("train", "--resume", "runs/learner", "--steps", 3)
+    assert resumed.status == 0 and "stopped (steps) after 7 steps" in resumed.err, resumed.err
+
+
+def test_mistakes_with_a_learner(headwise, learner, agent, tmp_path: Path) -> None:
+    for words, sentence in (
+        (("train", "learner.toml", "--set", "data.name=catsh"), "did you mean catch?"),
+        (("train", "learner.toml", "--set", "data.name=reach"), "use 'soft-actor-critic'"),
+        (("train", "learner.toml", "--set", "data.settings.things=0"), "settings of headwise/Catch-v0: things"),
+        (("train", "learner.toml", "--set", "data.settings.observe=state"), "shows numbers, not pixels"),
+        (
+            ("train", "learner.toml", "--set", "data.settings.observe=state", "--set", "task.frame=0", "--set",
+             "task.crop=0"),
+            "and the environment shows numbers",
+        ),
+        (("train", "learner.toml", "--set", "init_from=runs/learner", "--set", "data.name=grid"), "whose observations"),
+        (("train", "learner.toml", "--set", "data.train=log"), "an environment has no files"),
+        (("train", "learner.toml", "--set", "model=cnn"), "cannot q-learning"),
+        (("evaluate", "runs/learner", "--data", "log"), "leave it out"),
+        (("evaluate", "runs/learner", "--by-return", "x.svg"), "is asked for no return"),
+        (("act", "watch", "runs/learner", "--return", 3, "--out", "x.gif"), "is asked for no return"),
+        (("act", "collect", "grid", "--policy", "runs/learner", "--out", "x"), "was trained in headwise/Catch-v0"),
+        (("generate", "runs/learner", "a"), "this run was trained to q-learning"),
+    ):  # fmt: skip
+        outcome = headwise(*words)
+        assert outcome.status == 2 and sentence in outcome.err and outcome.err.count("\n") == 1, outcome.err
+
+
+def test_a_missing_package_is_named_with_its_extra(headwise, monkeypatch, tmp_path: Path) -> None:
     for name in [name for name in sys.modules if name.startswith(("headwise.worlds.env", "headwise.worlds.roll"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    outcome = headwise("act", "collect", "grid", "--out", "x")
-    assert outcome.status == 2 and "pip install 'headwise[rl]'" in outcome.err and outcome.err.count("\n") == 1
+    (tmp_path / "learner.toml").write_text(LEARNER)
+    for words in (("act", "collect", "grid", "--out", "x"), ("train", "learner.toml")):
+        outcome = headwise(*words)
+        assert outcome.status == 2 and "pip install 'headwise[rl]'" in outcome.err and outcome.err.count("\n") == 1

@@ -1,7 +1,10 @@
 """Training FLOPs to the score of the weakest arm."""
 
 import json
+from dataclasses import replace
+from math import exp, log
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -22,7 +25,7 @@ def make_outcome(score: float, per_token: int | None, *validation: tuple[int, fl
     )
 
 
-def make_comparison(lower: bool = False, reach: bool = True) -> Comparison:
+def make_comparison(lower: bool = False, reach: Literal["", "flops", "tokens"] = "flops") -> Comparison:
     sign = -1 if lower else 1
     slow = {1: make_outcome(5, 10, (100, sign * 1.0), (200, sign * 4.0), (300, sign * 3.0))}
     fast = {
@@ -39,7 +42,7 @@ def test_every_run_reaches_the_best_score_of_the_weakest(lower: bool) -> None:
     reach = find_reach(make_comparison(lower))
     assert reach is not None and (reach.level, reach.weakest) == (-4.0 if lower else 4.0, "slow")
     # three passes, FLOPs of a token, tokens: linear between validations, the first one if it is enough
-    assert reach.flops == {"slow": {1: 3 * 10 * 200}, "fast": {1: 3 * 20 * 75, 2: 3 * 20 * 50}}
+    assert reach.costs == {"slow": {1: 3 * 10 * 200}, "fast": {1: 3 * 20 * 75, 2: 3 * 20 * 50}}
 
 
 def test_a_curve_is_linear_between_its_points() -> None:
@@ -55,14 +58,43 @@ def test_the_table_has_both_columns_only_if_it_asks_for_them(capsys: pytest.Capt
         make_comparison()
     )
     print_json(make_comparison())
-    assert json.loads(capsys.readouterr().out)["reach"]["flops"]["fast"] == {"1": 4500.0, "2": 3000.0}
-    plain = make_comparison(reach=False)
+    assert json.loads(capsys.readouterr().out)["reach"]["costs"]["fast"] == {"1": 4500.0, "2": 3000.0}
+    plain = make_comparison(reach="")
     assert not any("FLOPs to" in title for title in build_rows(plain)[0]) and find_reach(plain) is None
+
+
+def make_frames(*arms: tuple[str, dict[int, list[tuple[int, float]]]], share: float = 0.8) -> Comparison:
+    outcomes = {
+        name: Arm(name, {seed: replace(make_outcome(5, None, *curve), unit="frame") for seed, curve in curves.items()})
+        for name, curves in arms
+    }
+    settings = AnalysisConfig(reach="tokens", reach_share=share, baseline="crops")
+    return Comparison("table", outcomes, score="return", lower=False, analysis=settings)
+
+
+def test_tokens_to_a_share_of_the_best_score() -> None:
+    plain = {1: [(100, 0.0), (200, 9.0), (300, 20.0)], 2: [(100, 1.0), (200, 2.0)]}
+    crops = {1: [(100, 8.0), (200, 24.0)], 2: [(100, 0.0), (200, 0.0), (400, 20.0)]}
+    curl = {1: [(50, 16.0)], 2: [(100, 12.0), (200, 20.0)]}
+    never = {1: [(100, 3.0)]}
+    table = make_frames(("plain", plain), ("crops", crops), ("curl", curl), ("never", never), share=16 / 24)
+    header, *rows = build_rows(table)
+    column = header.index("frames to 16")
+    assert [row[column] for row in rows] == ["264 (1 of 2)", "255", "100", "never (0 of 1)"]
+    notes = [note for note in build_notes(table) if note.startswith("frames to 16")]
+    ratios = [log(50 / 150), log(150 / 360)]
+    mean, half = sum(ratios) / 2, 12.706 * abs(ratios[0] - ratios[1]) / 2
+    wanted = f"curl needs {exp(mean):.2f} [{exp(mean - half):.2f}, {exp(mean + half):.2f}] of those of crops"
+    assert (
+        len(notes) == 2
+        and notes[0].startswith("frames to 16: of training, up to 67 % of the best")
+        and wanted in notes[1]
+    )
 
 
 def test_nothing_is_reached_without_validations_or_a_direction() -> None:
     arms = {"one": Arm("one", {1: make_outcome(1, 10)})}
-    assert find_reach(Comparison("table", arms, lower=False, analysis=AnalysisConfig(reach=True))) is None
+    assert find_reach(Comparison("table", arms, lower=False, analysis=AnalysisConfig(reach="flops"))) is None
     unknown = make_comparison()
     assert find_reach(Comparison("table", unknown.arms, lower=None, analysis=unknown.analysis)) is None
 

@@ -1,4 +1,5 @@
-"""`headwise act`: collect and watch episodes. Agents are trained and evaluated by `headwise train` and `evaluate`."""
+"""`headwise act`: collect and watch episodes. Agents are trained and evaluated by `headwise train` and `evaluate`,
+whether they learn from logs or by acting."""
 
 from __future__ import annotations
 
@@ -15,7 +16,11 @@ if TYPE_CHECKING:
     from headwise.worlds.environments import Environment
     from headwise.worlds.rollout import Policy
 
-app = App(name="act", help="Collect and watch episodes of agents.")
+app = App(
+    name="act",
+    help="Collect and watch episodes of agents. `headwise train EXPERIMENT` trains one, from logs or by acting; "
+    "`headwise evaluate RUN` plays new episodes.",
+)
 
 Settings = Annotated[
     list[str] | None,
@@ -211,11 +216,9 @@ def load_player(
     run: Path, target: float | None, checkpoint: str, device: str, threads: int
 ) -> tuple[Policy, Environment]:
     """The policy of a run that was trained to act, and its environment."""
-    from headwise.tasks.act import ModelPolicy
     from headwise.worlds.environments import Environment
 
     loaded = load_model(run, checkpoint, device, threads)
     task = loaded.check_command("act")
-    wanted = max(task.targets) if target is None else target
     place = Environment.of(task.encoder.environment, task.encoder.settings)
-    return ModelPolicy(task, loaded.model, wanted), place
+    return task.build_policy(loaded.model, target), place

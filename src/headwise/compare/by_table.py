@@ -10,7 +10,7 @@ from statistics import fmean
 from headwise.compare.config import ByTable
 from headwise.compare.contest import describe_contest
 from headwise.compare.estimate import estimate_score
-from headwise.compare.render import list_failures
+from headwise.compare.render import describe_runs
 from headwise.compare.values import Comparison
 
 Comparisons = Mapping[str, Comparison]
@@ -77,7 +77,7 @@ def build_notes(comparisons: Comparisons, layout: ByTable) -> list[str]:
     ]
     notes += check_printed(layout)
     for name, comparison in comparisons.items():
-        notes += [f"{name}: {line}" for line in (*describe_contest(comparison), *list_failures(comparison))]
+        notes += [f"{name}: {line}" for line in (*describe_contest(comparison), *describe_runs(comparison))]
     return notes
 
 

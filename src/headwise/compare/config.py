@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from functools import reduce
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -75,7 +75,9 @@ class AnalysisConfig(Config):
     baseline: str = ""  # the arm that others are tested against; empty: the first
     lower: bool | None = None  # whether lower is better; known for the usual scores, else as the table's `lower`
     without_worst: NonNegativeInt = 0  # correlate also without so many arms, those with the worst published figures
-    reach: bool = False  # the FLOPs after which each arm reaches the validation score of the weakest one
+    # the training FLOPs, or the tokens, after which each arm reaches a validation score
+    reach: Literal["", "flops", "tokens"] = ""
+    reach_share: Annotated[float, Field(ge=0, le=1)] = 0.0  # of the best score; 0: the best score of the weakest run
     claim: str = "most arms do not beat the baseline"  # in the words in which the verdict quotes it
     contest: str = ""  # the arm of which the claim says that it beats the best other one; empty: no contest
     margin: NonNegativeFloat = 0.0  # the smallest gain that counts in a contest, as a share

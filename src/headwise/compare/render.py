@@ -15,7 +15,7 @@ from headwise.compare.analysis import analyse, describe_analysis
 from headwise.compare.config import Published
 from headwise.compare.contest import describe_contest
 from headwise.compare.estimate import Estimate, estimate_difference, estimate_score
-from headwise.compare.reach import find_reach
+from headwise.compare.reach import describe_reach, find_reach
 from headwise.compare.values import Arm, Comparison, Outcome
 from headwise.utils.console import make_console
 
@@ -60,7 +60,8 @@ def build_rows(comparison: Comparison) -> list[list[str]]:
     score = comparison.score
     means = (name.format(unit=comparison.unit) for name in MEAN_COLUMNS)
     reach = find_reach(comparison)
-    compute = ["training FLOPs", f"FLOPs to {reach.level:.3g}"] if reach else []
+    with_flops = reach is not None and reach.unit == "FLOPs"
+    compute = [*(["training FLOPs"] if with_flops else []), *([reach.name] if reach else [])]
     header = ["arm", "seeds", *means, *compute, *comparison.scores, f"{score} - {first}", "published"]
     rows = [header]
     for name, arm in comparison.arms.items():
@@ -70,7 +71,8 @@ def build_rows(comparison: Comparison) -> list[list[str]]:
                 name + (" *" if name == winner else ""),
                 format_seeds(arm),
                 *format_costs(arm),
-                *([_format_training_flops(arm), _format_flops(reach.flops.get(name, {}).values())] if reach else []),
+                *([_format_training_flops(arm)] if with_flops else []),
+                *([reach.format(name)] if reach else []),
                 *(format_estimate(estimate_score(comparison, name, each)) for each in comparison.scores),
                 format_estimate(difference, signed=True),
                 format_published(arm.published, score),
@@ -92,11 +94,8 @@ def build_notes(comparison: Comparison) -> list[str]:
     kinds = {"seeds": "Student's t over seeds", "items": "bootstrap over the test items where there is one seed"}
     if over:
         notes.append(f"± 95 %: {', '.join(kinds[each] for each in sorted(over, reverse=True))}")
-    if reach := find_reach(comparison):
-        notes.append(
-            f"FLOPs to {reach.level:.3g}: of training, up to the best validation score of {reach.weakest}, the weakest"
-        )
-    return notes + describe_analysis(comparison) + describe_contest(comparison) + describe_runs(comparison)
+    notes += describe_reach(comparison) + describe_analysis(comparison)
+    return notes + describe_contest(comparison) + describe_runs(comparison)
 
 
 def describe_runs(comparison: Comparison) -> list[str]:

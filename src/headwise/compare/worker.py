@@ -97,12 +97,19 @@ def run_cell(cell: Cell, send: Send) -> None:
         minutes=result.minutes,
         run=run.path,
         items=items,
-        unit="image" if trained.task.image else "token",
+        unit=name_unit(trained),
         steps=result.step,
         tokens=run.state.get("tokens"),
         validation=list_validations(run, trained.task.checkpoint_metric.name),
     )
     outcome.save(run.path / OUTCOME, cell.key)
+
+
+def name_unit(trained: TrainedModel) -> str:
+    """What FLOPs and speed are counted for."""
+    if trained.experiment.task.reads == "environment":
+        return "frame"
+    return "image" if trained.task.image else "token"
 
 
 def read_validation_score(result: Result) -> Score:

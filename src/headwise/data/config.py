@@ -23,7 +23,7 @@ Column = Literal["upos", "xpos", "deprel"]
 TABLES = ("csv", "tsv", "jsonl", "json", "parquet", "arrow")  # formats whose columns are chosen by `columns`
 UNPAIRED = ("lines", "documents", "text")  # formats without a source side: texts, read as pairs with an empty source
 
-Content = Literal["texts", "images", "chains", "episodes", "graphs"]
+Content = Literal["texts", "images", "chains", "episodes", "graphs", "environment"]
 
 DATA = Table(
     "data",
@@ -36,6 +36,7 @@ DATA = Table(
         "structures": "headwise.proteins.structure_sets:StructuresConfig",
         "episodes": "headwise.worlds.config:EpisodesConfig",
         "graphs": "headwise.placement.config:GraphsConfig",
+        "environment": "headwise.worlds.config:EnvironmentConfig",
     },
 )
 

@@ -81,6 +81,8 @@ def _describe_data(task: type[TaskConfig]) -> str:
         return '[data] with train = "folder", a log that `headwise act collect` wrote'
     if task.reads == "graphs":
         return '[data] with name = "rnnlm-2", a graph that comes with Headwise, or train = "graph.json"'
+    if task.reads == "environment":
+        return '[data] with name = "catch", one of our worlds or an id of Gymnasium'
     if task.reads == "images":
         return '[data] with train = "folder-of-images", or name = "digits"'
     file = 'train = "book.txt" and format = "text"' if task.unpaired else 'train = "pairs.tsv"'

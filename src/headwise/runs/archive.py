@@ -29,7 +29,7 @@ MANIFEST = "archive.json"
 KNOWN = re.compile(
     r"(config\.toml|(info|data|tokenizer|items|outcome)\.json|metrics\.jsonl|best|last|README\.md"
     r"|(confusion|alignment)\.svg|parts/([\w-]+\.py|manifest\.json)"
-    r"|checkpoints/step-\d{1,18}/((model|optimizer|ema|carried)\.safetensors|(state|manifest)\.json)"
+    r"|checkpoints/step-\d{1,18}/((model|optimizer|ema|carried|data)\.safetensors|(state|manifest)\.json)"
     r"|tensorboard/events\.out\.tfevents\.[\w.-]+|data/.+)",
     re.ASCII,
 )

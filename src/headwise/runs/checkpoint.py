@@ -1,6 +1,6 @@
 """Checkpoints: a folder of safetensors with a manifest of SHA-256 hashes, saved atomically and verified when read.
 
-    save           model, optimizer, ema and carried tensors, the loop's state; then `last`, `best` and pruning
+    save           model, optimizer, ema, carried and data tensors, the loop's state; then `last`, `best` and pruning
     load_latest    the newest intact checkpoint; damaged ones are skipped with a warning
     load_weights   the weights for inference: of the best or last checkpoint, of a step, or an average
     restore        copy tensors into a model of the same architecture
@@ -33,7 +33,7 @@ from headwise.utils.files import apply_umask, atomic_folder
 log = logging.getLogger("headwise")
 
 Tensors = Mapping[str, Tensor]
-PARTS = ("model", "optimizer", "ema", "carried")
+PARTS = ("model", "optimizer", "ema", "carried", "data")
 INFERENCE_PARTS = ("model", "ema")  # the parts needed for inference
 
 
@@ -46,6 +46,7 @@ class Checkpoint:
     optimizer: Tensors = field(default_factory=dict)
     ema: Tensors = field(default_factory=dict)
     carried: Tensors = field(default_factory=dict)  # state carried from batch to batch, such as segment memory
+    data: Tensors = field(default_factory=dict)  # of data that change with training, such as a replay buffer
 
     @property
     def step(self) -> int:

@@ -222,6 +222,10 @@ class Act(Task["ActConfig", DecisionTransformer, Episodes, Episodes]):
             scores.append(replace(spearman(achieved, asked), detail=f"asked and achieved, {len(asked)} episodes"))
         return Evaluation(sources, [f"{each:.6g}" for each in achieved], [[""] for _ in asked], scores)
 
+    def build_policy(self, model: DecisionTransformer, target: float | None = None) -> ModelPolicy:
+        """The policy of the model, asked for a return; by default the highest one of `targets`."""
+        return ModelPolicy(self, model, max(self.targets) if target is None else target)
+
     def play(self, model: DecisionTransformer, target: float, episodes: int, seed: int = FIRST_SEED) -> list[Any]:
         """Play episodes in the run's environment, asking for a return."""
         from headwise.worlds.environments import Environment

@@ -36,7 +36,7 @@ from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
 from headwise.train.state import Data, LossState, Metric
 from headwise.vision.images import Images
-from headwise.worlds.episodes import Episodes
+from headwise.worlds.episodes import Episodes, EpisodeSeeds
 
 
 class TrainingData(Data, Protocol):
@@ -151,9 +151,9 @@ class TaskConfig(Config):
 Settings = TypeVar("Settings", bound=TaskConfig)
 Model = TypeVar("Model", bound=nn.Module)  # what `build` returns
 ExampleSet = TypeVar(
-    "ExampleSet", bound=Examples | Images | Chains | Episodes | Graphs
+    "ExampleSet", bound=Examples | Images | Chains | Episodes | Graphs | EpisodeSeeds
 )  # training and validation data, tokenised or decoded
-PairSet = TypeVar("PairSet", Sequence[Pair], Images, Chains, Episodes, Graphs)  # test data as in the files
+PairSet = TypeVar("PairSet", Sequence[Pair], Images, Chains, Episodes, Graphs, EpisodeSeeds)  # test data as in files
 
 
 class Task(ABC, Generic[Settings, Model, ExampleSet, PairSet]):
@@ -281,7 +281,7 @@ class TextTask(Task[Settings, Model, Examples, Sequence[Pair]]):
 
 def take_first(pairs: PairSet, count: int) -> PairSet:
     """The first `count` pairs, images, chains, episodes or graphs."""
-    if isinstance(pairs, Images | Chains | Episodes | Graphs):
+    if isinstance(pairs, Images | Chains | Episodes | Graphs | EpisodeSeeds):
         return pairs.take(range(min(count, len(pairs))))
     return list(islice(pairs, count))
 

@@ -40,6 +40,8 @@ TASKS = Table(
         "fold": f"{_HERE}.fold:FoldConfig",
         "act": f"{_HERE}.act:ActConfig",
         "place": f"{_HERE}.place:PlaceConfig",
+        "q-learning": f"{_HERE}.q_learning:QLearningConfig",
+        "soft-actor-critic": f"{_HERE}.soft_actor_critic:SoftActorCriticConfig",
     },
 )
 

@@ -20,7 +20,7 @@ from headwise.train import hardware, optim, precision
 from headwise.train.config import TrainConfig
 from headwise.train.ema import Ema
 from headwise.train.optim import NO_SCALES
-from headwise.train.state import State, Task
+from headwise.train.state import HasAfterStep, State, Task
 
 
 class Learner:
@@ -82,6 +82,8 @@ class Learner:
                 weight.grad = None  # without a gradient an optimiser changes neither the weight nor its own state
         self.rate = self.schedule(step, progress)
         norm = optim.clip_and_step(self.optimizer, sums[2], self.rate, self.clip)
+        if isinstance(self.task, HasAfterStep):
+            self.task.after_step(self.model, step)
         self.ema.update(step)
         self.sums += sums.where(norm.isfinite(), 0.0)
         self.tokens += tokens

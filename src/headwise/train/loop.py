@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import isfinite, nan
 from time import monotonic
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from headwise.train.observers import MetricsFile, Observer, Observers, ProgressL
 from headwise.train.optim import NO_SCALES
 from headwise.train.progress import Progress, make_progress
 from headwise.train.signals import Interrupted, Signals
-from headwise.train.state import Data, HasUnit, Metric, Result, Row, Samples, State, Task, Validate
+from headwise.train.state import Data, HasUnit, Metric, Result, Row, Samples, State, StatefulData, Task, Validate
 
 MAX_SKIPS = 10  # skipped updates in a row under nan = "skip"; with more, the weights have diverged
 
@@ -110,6 +110,10 @@ class Loop:
         """Restore the newest checkpoint; returns the training state, and what of it is saved."""
         checkpoint = load_latest(self.run)
         state = self.learner.load(checkpoint, str(self.run.path)) if checkpoint else State()
+        if isinstance(self.data, StatefulData):
+            self.data.start(self.learner.model)
+            if checkpoint and checkpoint.data:  # a run that begins with pretrained weights has none yet
+                self.data.load_state(checkpoint.data)
         self.run.rewind(state.step)
         if checkpoint is None:
             return state, {}
@@ -291,7 +295,10 @@ class Loop:
         self.run.metrics.sync()
         self.state.minutes = self._minutes()  # validation included
         try:
-            save(self.run, self.learner.checkpoint(asdict(self.state)), self.keep_checkpoints)
+            checkpoint = self.learner.checkpoint(asdict(self.state))
+            if isinstance(self.data, StatefulData):
+                checkpoint = replace(checkpoint, data=self.data.dump_state())
+            save(self.run, checkpoint, self.keep_checkpoints)
         except NonFinite as error:
             raise UserError(self._describe_divergence(str(error))) from error
         self.saved_state, self.saved_at = self.state.without_minutes(), monotonic()

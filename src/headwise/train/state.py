@@ -28,6 +28,16 @@ class HasUnit(Protocol):
     unit: str
 
 
+@runtime_checkable
+class StatefulData(Protocol):
+    """Data that change with training, such as a replay buffer that the model fills by acting. Checkpoints store their
+    state, so that a run is resumed with the same data."""
+
+    def start(self, model: nn.Module) -> None: ...  # before the first batch
+    def dump_state(self) -> Mapping[str, Tensor]: ...
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None: ...
+
+
 @dataclass
 class LossState:
     """What a loss depends on besides model and batch. The learner owns it; checkpoints store what is `carried`."""
@@ -53,6 +63,13 @@ class Task(Protocol):
 
     def init_state(self, model: nn.Module) -> LossState: ...
     def loss(self, model: nn.Module, batch: Any, state: LossState) -> Losses: ...
+
+
+@runtime_checkable
+class HasAfterStep(Protocol):
+    """A task with weights that follow others, such as target networks: called after each update of the optimiser."""
+
+    def after_step(self, model: nn.Module, step: int) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 
@@ -93,6 +94,20 @@ class Episodes:
         """The share of the episodes with the highest returns, in their order."""
         count = max(1, round(fraction * len(self)))
         return self.take(sorted(np.argsort(-self.returns, kind="stable")[:count].tolist()))
+
+
+@final
+@dataclass(frozen=True)
+class EpisodeSeeds:
+    """Episodes that are still to be played: each begins with its seed."""
+
+    seeds: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    def take(self, numbers: Iterable[int]) -> EpisodeSeeds:
+        return EpisodeSeeds([self.seeds[number] for number in numbers])
 
 
 def compute_returns_to_go(rewards: np.ndarray) -> np.ndarray:
