@@ -88,6 +88,8 @@ HOMES = {  # in the order of years
     "detr": "headwise.models.detr:ENTRY",
     "alphafold1": "headwise.models.alphafold1:ENTRY",
     "alphafold2": "headwise.models.alphafold2:ENTRY",
+    "recurrent-policy": "headwise.models.recurrent_policy:ENTRY",
+    "attention-agent": "headwise.models.attention_agent:ENTRY",
     "decision-transformer": "headwise.models.decision_transformer:ENTRY",
 }
 

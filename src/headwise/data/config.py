@@ -23,7 +23,7 @@ Column = Literal["upos", "xpos", "deprel"]
 TABLES = ("csv", "tsv", "jsonl", "json", "parquet", "arrow")  # formats whose columns are chosen by `columns`
 UNPAIRED = ("lines", "documents", "text")  # formats without a source side: texts, read as pairs with an empty source
 
-Content = Literal["texts", "images", "chains", "episodes"]
+Content = Literal["texts", "images", "chains", "episodes", "environment"]
 
 DATA = Table(
     "data",
@@ -35,6 +35,7 @@ DATA = Table(
         "chains": "headwise.proteins.chain_sets:ChainsConfig",
         "structures": "headwise.proteins.structure_sets:StructuresConfig",
         "episodes": "headwise.worlds.config:EpisodesConfig",
+        "environment": "headwise.worlds.config:EnvironmentConfig",
     },
 )
 

@@ -79,6 +79,8 @@ def _describe_data(task: type[TaskConfig]) -> str:
         return '[data] with families = 60, the fold families to generate, or kind = "structures" and train = "*.pdb"'
     if task.reads == "episodes":
         return '[data] with train = "folder", a log that `headwise act collect` wrote'
+    if task.reads == "environment":
+        return '[data] with name = "catch", or the id of another environment'
     if task.reads == "images":
         return '[data] with train = "folder-of-images", or name = "digits"'
     file = 'train = "book.txt" and format = "text"' if task.unpaired else 'train = "pairs.tsv"'

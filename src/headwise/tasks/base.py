@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -33,9 +33,10 @@ from headwise.text import PAD
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
+from headwise.train.learner import AnyLearner, Learner
 from headwise.train.state import Data, LossState, Metric
 from headwise.vision.images import Images
-from headwise.worlds.episodes import Episodes
+from headwise.worlds.episodes import Episodes, EpisodeSeeds
 
 
 class TrainingData(Data, Protocol):
@@ -149,15 +150,16 @@ class TaskConfig(Config):
 Settings = TypeVar("Settings", bound=TaskConfig)
 Model = TypeVar("Model", bound=nn.Module)  # what `build` returns
 ExampleSet = TypeVar(
-    "ExampleSet", bound=Examples | Images | Chains | Episodes
+    "ExampleSet", bound=Examples | Images | Chains | Episodes | EpisodeSeeds
 )  # training and validation data, tokenised or decoded
-PairSet = TypeVar("PairSet", Sequence[Pair], Images, Chains, Episodes)  # test data as in the files
+PairSet = TypeVar("PairSet", Sequence[Pair], Images, Chains, Episodes, EpisodeSeeds)  # test data as in the files
 
 
 class Task(ABC, Generic[Settings, Model, ExampleSet, PairSet]):
     """A task: its data, model, loss and scores. `TextTask` is the base of tasks on texts."""
 
     config: Settings
+    learner_class: ClassVar[Callable[..., AnyLearner]] = Learner  # takes the steps of training
 
     def __init__(self, config: Settings, tokenisers: Tokenisers, label_smoothing: float = 0.0):
         self.config, self.tokenisers, self.label_smoothing = config, tokenisers, label_smoothing
@@ -279,7 +281,7 @@ class TextTask(Task[Settings, Model, Examples, Sequence[Pair]]):
 
 def take_first(pairs: PairSet, count: int) -> PairSet:
     """The first `count` pairs, images, chains or episodes."""
-    if isinstance(pairs, Images | Chains | Episodes):
+    if isinstance(pairs, Images | Chains | Episodes | EpisodeSeeds):
         return pairs.take(range(min(count, len(pairs))))
     return list(islice(pairs, count))
 

@@ -39,6 +39,7 @@ TASKS = Table(
         "distogram": f"{_HERE}.distogram:DistogramConfig",
         "fold": f"{_HERE}.fold:FoldConfig",
         "act": f"{_HERE}.act:ActConfig",
+        "evolve": f"{_HERE}.evolve:EvolveConfig",
     },
 )
 

@@ -1,9 +1,9 @@
-"""Data configs of episodes: `[data]` with `kind = "episodes"`."""
+"""Data configs of agents: logs of episodes, and environments in which new episodes are played."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -26,6 +26,20 @@ class EpisodesConfig(DataConfig):
     def _check_consistency(self) -> EpisodesConfig:
         if self.name or self.test:
             raise ValueError("episodes are read from folders; set `train`, and `valid` if you like, and no others")
+        return self
+
+
+class EnvironmentConfig(DataConfig):
+    """An environment in which the learner plays, by `name`: one of our worlds, or the id of one of Gymnasium."""
+
+    content: ClassVar[Content] = "environment"
+    kind: Literal["environment"] = "environment"
+    settings: dict[str, Any] = Field(default_factory=dict)  # keyword arguments of `gymnasium.make`
+
+    @model_validator(mode="after")
+    def _check_consistency(self) -> EnvironmentConfig:
+        if self.train or self.valid or self.test:
+            raise ValueError("an environment has no files; set its `name` and `settings`")
         return self
 
 

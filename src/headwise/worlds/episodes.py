@@ -95,6 +95,19 @@ class Episodes:
         return self.take(sorted(np.argsort(-self.returns, kind="stable")[:count].tolist()))
 
 
+@dataclass(frozen=True)
+class EpisodeSeeds:
+    """Episodes that are still to be played: each begins with its seed."""
+
+    seeds: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    def take(self, numbers: Iterable[int]) -> EpisodeSeeds:
+        return EpisodeSeeds([self.seeds[number] for number in numbers])
+
+
 def compute_returns_to_go(rewards: np.ndarray) -> np.ndarray:
     """The returns to go: the sum of this and all later rewards at each step.
 

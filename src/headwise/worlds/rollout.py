@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -108,31 +108,57 @@ def ignore() -> None:
     """The default of `before_step`: do nothing."""
 
 
-def play(
+class Step(NamedTuple):
+    """A step of all copies. `running` marks copies whose episode had not ended before it."""
+
+    observations: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray  # (N,) float32
+    terminated: np.ndarray  # (N,)
+    running: np.ndarray  # (N,)
+
+
+def take_steps(
     environments: Any, policy: Policy, seeds: Sequence[int], before_step: Callable[[], None] = ignore
-) -> list[Episode]:
-    """A rollout: play one episode in each copy, begun with its seed."""
+) -> Iterator[Step]:
+    """Play one episode in each copy, begun with its seed, until all have ended."""
     spaces, count = Spaces.of(environments), environments.num_envs
     observation, _ = environments.reset(seed=[int(seed) for seed in seeds])
     policy.start(environments, seeds)
     rewards, running = np.zeros(count), np.ones(count, bool)
-    seen, done, gained = [], [], []
-    lengths, terminated = np.zeros(count, np.int64), np.zeros(count, bool)
     while running.any():
         before_step()
-        seen.append(np.array(observation))
-        actions = policy.act(seen[-1], rewards)
-        done.append(actions.astype(np.int64 if spaces.discrete else np.float32))
-        observation, rewards, ended, stopped, _ = environments.step(done[-1])
-        gained.append(rewards.astype(np.float32))
-        lengths += running
-        terminated |= running & ended
-        running &= ~(ended | stopped)
+        seen = np.array(observation)
+        actions = policy.act(seen, rewards).astype(np.int64 if spaces.discrete else np.float32)
+        observation, rewards, ended, stopped, _ = environments.step(actions)
+        yield Step(seen, actions, rewards.astype(np.float32), running & ended, running)
+        running = running & ~(ended | stopped)
 
-    def cut(steps: list[np.ndarray], row: int) -> np.ndarray:
-        return np.stack([step[row] for step in steps[: lengths[row]]])
 
-    return [Episode(cut(seen, row), cut(done, row), cut(gained, row), bool(terminated[row])) for row in range(count)]
+def play(
+    environments: Any, policy: Policy, seeds: Sequence[int], before_step: Callable[[], None] = ignore
+) -> list[Episode]:
+    """A rollout: play one episode in each copy, begun with its seed."""
+    steps = list(take_steps(environments, policy, seeds, before_step))
+    lengths = np.sum([step.running for step in steps], axis=0)
+    terminated = np.any([step.terminated for step in steps], axis=0)
+
+    def cut(name: str, row: int) -> np.ndarray:
+        return np.stack([getattr(step, name)[row] for step in steps[: lengths[row]]])
+
+    return [
+        Episode(cut("observations", row), cut("actions", row), cut("rewards", row), bool(terminated[row]))
+        for row in range(len(lengths))
+    ]
+
+
+def measure_returns(environments: Any, policy: Policy, seeds: Sequence[int]) -> tuple[np.ndarray, int]:
+    """The return of one episode in each copy, (N,), and the steps of all of them; nothing else is kept."""
+    returns, count = np.zeros(len(seeds)), 0
+    for step in take_steps(environments, policy, seeds):
+        returns += np.where(step.running, step.rewards, 0)
+        count += int(step.running.sum())
+    return returns, count
 
 
 def collect(
