@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from headwise.blocks.controller import State
 from headwise.blocks.evaluation import inference_mode
 from headwise.blocks.losses import Loss
-from headwise.config.base import validate
 from headwise.data.config import DataConfig
 from headwise.data.prepare import Prepared
 from headwise.decode.config import GREEDY, DecodeConfig
@@ -167,6 +166,14 @@ class Evolve(Task["EvolveConfig", nn.Module, EpisodeSeeds, EpisodeSeeds]):
 
         settings = {**self.encoder.settings, **(changes or {})}
         return Environment.of(self.encoder.environment, settings).make(count)
+
+    def make_policy(self, model: nn.Module, target: float | None = None) -> AgentPolicy:
+        """The model as a policy."""
+        if target is not None:
+            raise UserError(
+                "--return: this run is asked for no return, as it was evolved to get the highest; leave it out"
+            )
+        return AgentPolicy(self, model)
 
     def play(
         self, policy: nn.Module | Any, seeds: Sequence[int], changes: Mapping[str, Any] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from headwise.errors import UserError
 from headwise.worlds.environments import Environment, WorldVectorEnv
 from headwise.worlds.episodes import Episode
 from headwise.worlds.spaces import Spaces
+from headwise.worlds.step_view import StepView
 
 AT_ONCE = 64  # copies that are stepped together
 
@@ -177,11 +178,43 @@ def collect(
         first += count
 
 
-def film(environment: Environment, policy: Policy, seed: int) -> tuple[Episode, list[np.ndarray]]:
-    """Play one episode and draw it: frames (H, W, 3) of bytes before each action."""
+class Film(NamedTuple):
+    """An episode that was watched: what was drawn before each action, and what the agent made of it."""
+
+    episode: Episode
+    frames: list[np.ndarray]  # (H, W, 3) of bytes
+    views: list[StepView]  # empty for policies that do not describe their steps
+
+
+@runtime_checkable
+class DescribesSteps(Protocol):
+    """A policy that can say how its last action in the first copy came about."""
+
+    def describe_step(self) -> StepView: ...
+
+
+class Watched:
+    """A policy whose steps are described."""
+
+    def __init__(self, policy: Policy):
+        self.policy, self.views = policy, list[StepView]()
+
+    def start(self, environments: Any, seeds: Sequence[int]) -> None:
+        self.policy.start(environments, seeds)
+
+    def act(self, observations: np.ndarray, rewards: np.ndarray) -> np.ndarray:
+        actions = self.policy.act(observations, rewards)
+        if isinstance(self.policy, DescribesSteps):
+            self.views.append(self.policy.describe_step())
+        return actions
+
+
+def film(environment: Environment, policy: Policy, seed: int) -> Film:
+    """Play one episode and draw it. What is drawn is what an agent sees, if it sees frames."""
     from gymnasium.error import DependencyNotInstalled
 
-    environments, frames = environment.make(1, drawn=True), list[np.ndarray]()
+    environments, watched, frames = environment.make(1, drawn=True), Watched(policy), list[np.ndarray]()
+    sees_frames = Spaces.of(environments).pixels
 
     def draw() -> None:
         drawn = environments.render()
@@ -191,9 +224,9 @@ def film(environment: Environment, policy: Policy, seed: int) -> tuple[Episode, 
         frames.append(frame.astype(np.uint8))
 
     try:
-        episode = play(environments, policy, [seed], draw)[0]
+        episode = play(environments, watched, [seed], ignore if sees_frames else draw)[0]
     except DependencyNotInstalled as error:
         raise UserError(f"{environment.id}: cannot be drawn: {' '.join(str(error).split())}") from None
     finally:
         environments.close()
-    return episode, frames
+    return Film(episode, list(episode.observations) if sees_frames else frames, watched.views)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from headwise.errors import UserError
 from headwise.config.base import validate
+from headwise.errors import UserError
 from headwise.train.evolution.openai_es import OpenAIES, OpenAIESConfig, rank_losses
 
 
