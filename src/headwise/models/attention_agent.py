@@ -3,8 +3,8 @@
 A frame is cut into patches. One attention head compares all patches with all others; the importance of a patch is how
 much attention it gets from all patches together, the sum of its column of the attention matrix. The centres of the K
 most important patches, and nothing else of the frame, go to a small LSTM, which acts: the agent does not see colours or
-shapes, only where it looks. Choosing patches has no gradient; the agent is trained by evolution. Reference: the released
-code (google/brain-tokyo-workshop), with which the parameters agree in number and meaning.
+shapes, only where it looks. Choosing patches has no gradient; the agent is trained by evolution. Reference: the
+released code (google/brain-tokyo-workshop), with which the parameters agree in number and meaning.
 
     A = softmax((X W_q + b_q) (X W_k + b_k)^T / sqrt(d)),  importance_j = sum_i A_ij,  d = numbers of a patch
 

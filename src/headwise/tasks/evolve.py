@@ -170,9 +170,7 @@ class Evolve(Task["EvolveConfig", nn.Module, EpisodeSeeds, EpisodeSeeds]):
     def make_policy(self, model: nn.Module, target: float | None = None) -> AgentPolicy:
         """The model as a policy."""
         if target is not None:
-            raise UserError(
-                "--return: this run is asked for no return, as it was evolved to get the highest; leave it out"
-            )
+            raise UserError("--return: this run was evolved to get the highest return, and is asked for none")
         return AgentPolicy(self, model)
 
     def play(

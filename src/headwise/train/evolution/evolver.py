@@ -112,9 +112,7 @@ class Evolver:
             try:
                 self.strategy.restore({name: tensor.numpy() for name, tensor in checkpoint.optimizer.items()})
             except ValueError as error:
-                raise UserError(
-                    f"{where}: {error}; resume it with the settings of [task.strategy] that it had"
-                ) from None
+                raise UserError(f"{where}: {error}; resume it with the strategy that it had") from None
         return State(**checkpoint.state)
 
     def close(self) -> None:
