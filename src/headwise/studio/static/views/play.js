@@ -1,5 +1,5 @@
 // Play: an episode of an agent frame by frame, with what it attends to, its actions and returns.
-import { postPacked } from "../api.js";
+import { getImage, postPacked } from "../api.js";
 import { announce, availableWidth, buttonGroup, cssColour, el, field, keepFocus, onThemeChange, svg } from "../dom.js";
 import { drawCells, headColour } from "../draw/colours.js";
 import { drawLegend } from "../draw/curve.js";
@@ -92,6 +92,11 @@ export async function play(view, state, keep) {
     const runs = el("button", { type: "button", "data-key": "runs", onclick: toggle }, "▶ Play");
     const mark = () => { runs.textContent = timer ? "❚❚ Pause" : "▶ Play"; };
     const note = el("p", { class: "note" });
+    const { name } = result, frames = new Map();
+    function load(step) {
+      if (!frames.has(step)) frames.set(step, getImage(`/api/play/${name}/${step}.png`));
+      return frames.get(step);
+    }
     function toggle() {
       if (timer) stop();
       else {
@@ -112,8 +117,8 @@ export async function play(view, state, keep) {
         exportButtons(() => figure, () => ({ ...request, step: chosen.step + 1, patches: result.patches.at(chosen.step) }), "episode")),
       figure, el("div", { class: "field slider" }, slider), note);
     return (step) => {
-      picture.setAttribute("href", `/api/play/${result.name}/${step}.png`);
-      if (step + 1 < steps) new Image().src = `/api/play/${result.name}/${step + 1}.png`;
+      load(step).then((url) => chosen.step === step && picture.setAttribute("href", url)).catch((error) => { stop(); problem.textContent = error.message; });
+      if (step + 1 < steps) load(step + 1).catch(() => null);
       slider.value = step + 1;
       slider.setAttribute("aria-valuetext", `step ${step + 1} of ${steps}`);
       over.replaceChildren(...(chosen.heat && looks ? [drawHeat(step, side)] : []), ...(chosen.patches ? drawPatches(step, side) : []));
@@ -135,7 +140,7 @@ export async function play(view, state, keep) {
   function drawHeat(step, side) {
     const { rows, columns, weights } = result.importance.at(step), mean = weights.reduce((sum, each) => sum + each, 0) / weights.length;
     const most = Math.max(...weights) - mean || 1, [, , height, width] = result.patches.at(step)[0];
-    const cells = drawCells(Float32Array.from(weights, (each) => Math.max(0, (each - mean) / most)), columns, (value) => [255 * value, 110 * value, 0]);
+    const cells = drawCells(Float32Array.from(weights, (each) => Math.max(0, (each - mean) / most)), columns, (value) => [255, 110, 0].map((each) => Math.round(each * value)));
     const [high, wide] = [(1 - height) / (rows - 1 || 1), (1 - width) / (columns - 1 || 1)].map((each) => side * each); // pixels between centres
     return svg("image", { href: cells, class: "heat", x: side * width / 2 - wide / 2, y: side * height / 2 - high / 2, width: wide * columns, height: high * rows, preserveAspectRatio: "none" });
   }
