@@ -96,16 +96,13 @@ def test_a_resumed_run_is_bit_for_bit_that_of_one_go(tmp_path, strategy):
 
 
 def test_it_learns(tmp_path):
-    """A disc is pushed to its target."""
-    strategy = {"population": 16, "sigma": 0.3}
-    tables = describe(STATE, {"kind": "recurrent-policy", "hidden": 4}, strategy, steps=25, batch_size=8)
+    """A pole is balanced for longer than by chance, about 20 steps."""
+    model, strategy = {"kind": "recurrent-policy", "hidden": 4}, {"population": 16, "sigma": 1.0}
+    tables = describe({"name": "CartPole-v1"}, model, strategy, steps=12, validate_every=12)
     run = train(tables, tmp_path)
-    rows = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
-    losses = [row["loss"] for row in rows if "loss" in row]
-    assert np.mean(losses[-3:]) < np.mean(losses[:3]) - 0.2
-    loaded = headwise.load(run.path)
-    (score,) = loaded.evaluate().scores
-    assert score.name == "return" and score.value > 0.2
+    assert run.state["best"]["name"] == "return" and run.state["best"]["value"] > 40
+    (score,) = headwise.load(run.path).evaluate().scores
+    assert score.name == "return" and score.value > 40
 
 
 def test_the_share_that_is_kept_is_measured_from_random_play():

@@ -116,9 +116,9 @@ class AttentionAgent(HtmlTree, nn.Module):
         return squash(outputs, self.config.discrete), state
 
     def make_blank_inputs(self, rows: int, length: int, device: str = "meta") -> tuple[Tensor, State]:
-        """A frame of zeros, to count costs."""
-        frames = torch.zeros(rows, *self.config.observation, device=device)
-        zeros = torch.zeros(rows, self.config.hidden, device=device)
+        """Steps of zeros, to count costs: each is a row of its own."""
+        frames = torch.zeros(rows * length, *self.config.observation, device=device)
+        zeros = torch.zeros(rows * length, self.config.hidden, device=device)
         return frames, (zeros, zeros)
 
 

@@ -89,9 +89,9 @@ class RecurrentPolicy(HtmlTree, nn.Module):
         return squash(outputs, self.config.discrete), state
 
     def make_blank_inputs(self, rows: int, length: int, device: str = "meta") -> tuple[Tensor, State]:
-        """An observation of zeros, to count costs."""
-        zeros = torch.zeros(rows, self.config.hidden, device=device)
-        return torch.zeros(rows, *self.config.observation, device=device), (zeros, zeros)
+        """Steps of zeros, to count costs: each is a row of its own."""
+        zeros = torch.zeros(rows * length, self.config.hidden, device=device)
+        return torch.zeros(rows * length, *self.config.observation, device=device), (zeros, zeros)
 
 
 SIZES: Mapping[str, Mapping[str, Any]] = {
