@@ -69,7 +69,7 @@ def ask(studio, path: str, body: dict | None = None) -> tuple[int, bytes]:
 def test_patches_actions_and_returns_are_those_of_the_agent(page: Page, playing_studio, agents):
     loaded = load(agents / "looker")
     place = Environment.of("catch", {"falls": 2, "distractors": 2})
-    watched = film(place, loaded.task.make_policy(loaded.model), 3)
+    watched = film(place, loaded.task.build_policy(loaded.model), 3)
     go(page, playing_studio, "run=looker&seed=3&distractors=2&step=5")
     scene = page.get_by_role("region", name="Episode")
     expect(scene.locator("p.note")).to_contain_text(

@@ -59,7 +59,7 @@ def test_members_play_as_they_would_alone(data, model):
         place = Environment.of(task.encoder.environment, task.encoder.settings)
         episodes = [episode for episode, _ in collect(place, {"model": (AgentPolicy(task, built), 2)}, 5)]
         assert np.mean([-episode.total for episode in episodes]) == pytest.approx(loss, abs=1e-3)
-    assert together.count >= sum(map(len, episodes))
+    assert together.steps >= sum(map(len, episodes))
 
 
 def test_processes_change_nothing():
@@ -71,7 +71,7 @@ def test_processes_change_nothing():
         assert shared.pool is not None
     finally:
         shared.close()
-    assert (here.losses == there.losses).all() and here.count == there.count
+    assert (here.losses == there.losses).all() and here.steps == there.steps
     assert len(set(here.losses)) > 15
 
 
@@ -119,7 +119,7 @@ def test_changes_of_the_world_are_scored(tmp_path):
     evaluation = loaded.evaluate()
     assert [score.name for score in evaluation.scores] == ["return", "kept colours", "kept blobs"]
     assert len(evaluation.outputs) == 18
-    watched = film(Environment.of("catch", FRAMES["settings"]), loaded.task.make_policy(loaded.model), 3)
+    watched = film(Environment.of("catch", FRAMES["settings"]), loaded.task.build_policy(loaded.model), 3)
     view = watched.views[0]
     assert len(watched.frames) == len(watched.views) == len(watched.episode)
     assert view.patches.shape == (4, 4) and (view.patches[:, :2] + view.patches[:, 2:]).max() <= 1

@@ -219,4 +219,5 @@ def load_player(
 
     loaded = load_model(run, checkpoint, device, threads)
     task = loaded.check_command("act")
-    return task.make_policy(loaded.model, target), Environment.of(task.encoder.environment, task.encoder.settings)
+    place = Environment.of(task.encoder.environment, task.encoder.settings)
+    return task.build_policy(loaded.model, target), place

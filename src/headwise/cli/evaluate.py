@@ -85,7 +85,7 @@ def evaluate(
     options = {"beams": beams, "length_penalty": length_penalty, "coverage_penalty": coverage_penalty}
     settings: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     pairs: Sequence[Pair] = ()
-    if data and loaded.experiment.task.reads == "episodes":
+    if data and loaded.experiment.task.reads in ("episodes", "environment"):
         raise UserError("--data: an agent is scored by new episodes in its environment; leave it out")
     if data and loaded.experiment.task.reads == "images":
         loaded = _replace_images(loaded, data)

@@ -127,8 +127,9 @@ def draw_frame(frame: np.ndarray, view: StepView | None, left: float) -> tuple[l
     shapes: list[Shape] = [Picture(left, GAP, width, height, frame)]
     for (row, column, high, wide), opacity in zip(view.patches, fade(len(view.patches)), strict=True):
         grey = round(255 * opacity)
-        box = (left + width * column, GAP + height * row, width * wide, height * high)
-        shapes.append(Rect(*map(float, box), stroke=f"#{grey:02x}{grey:02x}{grey:02x}", line=1.5))
+        x, y = left + width * float(column), GAP + height * float(row)
+        outline = f"#{grey:02x}{grey:02x}{grey:02x}"
+        shapes.append(Rect(x, y, width * float(wide), height * float(high), stroke=outline, line=1.5))
     bottom = GAP + height
     if view.past.size:
         for x, y, wide, high in place_bars(view.past.mean(0), width):

@@ -97,7 +97,7 @@ class AttentionAgent(HtmlTree, nn.Module):
         return self.controller.start(rows)
 
     def look(self, frames: Tensor) -> Look:
-        """Rank the patches of frames (B, C, H, W)."""
+        """Patch importance: rank the patches of frames (B, C, H, W)."""
         side = self.config.side
         if frames.shape[-2:] != (side, side):
             frames = F.interpolate(frames, (side, side), mode="bilinear", antialias=True)

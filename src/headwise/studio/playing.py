@@ -41,7 +41,7 @@ def play_episode(trained: TrainedModel, seed: int, target: float | None, changes
 
     task: Any = trained.check_command("act")
     place = Environment.of(task.encoder.environment, {**task.encoder.settings, **changes})
-    watched = film(place, task.make_policy(trained.model, target), seed)
+    watched = film(place, task.build_policy(trained.model, target), seed)
     if len(watched.episode) > MAX_STEPS:
         raise UserError(f"this episode has {len(watched.episode):,} steps, and at most {MAX_STEPS:,} are shown here")
     frames = [encode_png(frame) for frame in watched.frames]

@@ -224,8 +224,8 @@ class Act(Task["ActConfig", DecisionTransformer, Episodes, Episodes]):
             scores.append(replace(spearman(achieved, asked), detail=f"asked and achieved, {len(asked)} episodes"))
         return Evaluation(sources, [f"{each:.6g}" for each in achieved], [[""] for _ in asked], scores)
 
-    def make_policy(self, model: DecisionTransformer, target: float | None = None) -> ModelPolicy:
-        """The model as a policy that is asked for a return; None: the best logged."""
+    def build_policy(self, model: DecisionTransformer, target: float | None = None) -> ModelPolicy:
+        """The policy of the model, asked for a return; by default the highest one of `targets`."""
         return ModelPolicy(self, model, max(self.targets) if target is None else target)
 
     def play(self, model: DecisionTransformer, target: float, episodes: int, seed: int = FIRST_SEED) -> list[Any]:
@@ -233,7 +233,7 @@ class Act(Task["ActConfig", DecisionTransformer, Episodes, Episodes]):
         from headwise.worlds.environments import Environment
         from headwise.worlds.rollout import collect
 
-        encoder, policy = self.encoder, self.make_policy(model, target)
+        encoder, policy = self.encoder, ModelPolicy(self, model, target)
         if not encoder.environment:
             raise UserError("this model's folder names no environment to play in; train it on a log of one (init_from)")
         environment = Environment.of(encoder.environment, encoder.settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -167,8 +167,8 @@ class Evolve(Task["EvolveConfig", nn.Module, EpisodeSeeds, EpisodeSeeds]):
         settings = {**self.encoder.settings, **(changes or {})}
         return Environment.of(self.encoder.environment, settings).make(count)
 
-    def make_policy(self, model: nn.Module, target: float | None = None) -> AgentPolicy:
-        """The model as a policy."""
+    def build_policy(self, model: nn.Module, target: float | None = None) -> AgentPolicy:
+        """The policy of the model, which is asked for no return."""
         if target is not None:
             raise UserError("--return: this run was evolved to get the highest return, and is asked for none")
         return AgentPolicy(self, model)
@@ -297,7 +297,7 @@ class EvolveConfig(TaskConfig):
     command = "act"
     reads = "environment"
     kind: Literal["evolve"] = "evolve"
-    strategy: AnyStrategy = Field(default_factory=lambda: STRATEGIES.parse({}))
+    strategy: AnyStrategy = Field(default_factory=lambda: cast("AnyStrategy", STRATEGIES.parse({})))
     episodes: int = Field(100, ge=1)  # of an evaluation
     changes: dict[str, dict[str, Any]] = Field(default_factory=dict)  # name -> settings of the environment with which
     # an evaluation plays the same episodes again, such as shifted = {colours = "shifted"}

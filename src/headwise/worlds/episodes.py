@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 
@@ -95,6 +96,7 @@ class Episodes:
         return self.take(sorted(np.argsort(-self.returns, kind="stable")[:count].tolist()))
 
 
+@final
 @dataclass(frozen=True)
 class EpisodeSeeds:
     """Episodes that are still to be played: each begins with its seed."""

@@ -45,7 +45,7 @@ else:
 
 
 class Strategy(ABC):
-    """A distribution over parameter vectors of D numbers. All that changes is in `arrays`."""
+    """An evolution strategy: a distribution over parameter vectors of D numbers. All that changes is in `arrays`."""
 
     arrays: dict[str, np.ndarray]
 

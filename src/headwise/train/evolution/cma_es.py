@@ -40,7 +40,7 @@ class CMAESConfig(StrategyConfig):
 
 
 class CMAES(Strategy):
-    """What both forms share: recombination, evolution paths and the step size."""
+    """CMA-ES, what both forms share: recombination, evolution paths and the step size."""
 
     # learning rates of path, rank-one and rank-mu updates of the covariance matrix
     path_rate: float

@@ -65,12 +65,12 @@ class Evolver:
         self.strategy = settings.build(read_vector(model))
         self.workers = Workers(task, model, settings.jobs)
         self.schedule = config.build_schedule()
-        self.rate = 0.0
+        self.rate, self.lowest = 0.0, float("inf")
         self.reset_metrics()
 
     def step(self, batches: Iterable[Any], step: int, progress: float) -> Tensor:
-        """A generation: draw members, measure all of them on the same batches, update the distribution. Returns how far
-        the mean has moved."""
+        """A generation: draw a population, measure all members on the same batches, update the distribution. Returns
+        how far the mean has moved."""
         population, before = self.strategy.ask(np.random.default_rng([self.seed, step])), self.strategy.mean
         results = [self.workers.measure(population, batch) for batch in batches]
         losses = np.mean([result.losses for result in results], axis=0)
@@ -78,7 +78,7 @@ class Evolver:
         self.strategy.tell(population, losses, self.rate)
         write_vector(self.model, self.strategy.mean)
         self.sums += torch.tensor([losses.sum(), losses.sum(), len(losses)])
-        self.tokens += sum(result.count for result in results)
+        self.tokens += sum(result.steps for result in results)
         self.lowest = min(self.lowest, float(losses.min()))
         return torch.tensor(np.linalg.norm(self.strategy.mean - before))
 

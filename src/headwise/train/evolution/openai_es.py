@@ -50,7 +50,7 @@ def rank_losses(losses: np.ndarray) -> np.ndarray:
 
 
 class OpenAIES(Strategy):
-    """Mean, and the two moments of Adam."""
+    """OpenAI-ES: the mean, and the two moments of Adam."""
 
     def __init__(self, mean: np.ndarray, config: OpenAIESConfig):
         self.config = config

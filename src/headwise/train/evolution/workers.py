@@ -25,7 +25,7 @@ class Fitness(NamedTuple):
     """What members of a population have achieved."""
 
     losses: np.ndarray  # (M,): lower is better
-    count: int  # steps, or whatever the task counts
+    steps: int  # that were taken
 
 
 class MemberTask(Protocol):
@@ -64,7 +64,7 @@ class Workers:
         """The fitness of all members, on the same batch."""
         parts = [population[first : first + AT_ONCE] for first in range(0, len(population), AT_ONCE)]
         results = self._measure_in_processes(parts, batch) if self.jobs > 1 else self._measure_here(parts, batch)
-        return Fitness(np.concatenate([part.losses for part in results]), sum(part.count for part in results))
+        return Fitness(np.concatenate([part.losses for part in results]), sum(part.steps for part in results))
 
     def _measure_here(self, parts: Sequence[np.ndarray], batch: Any) -> list[Fitness]:
         return [self.task.measure_members(self.model, part, batch) for part in parts]
