@@ -260,6 +260,6 @@ class TrainedModel:
             )
         if self.experiment.task.reads in ("episodes", "environment"):
             raise UserError(
-                "this run acts in an environment and reads no text; use `headwise act watch RUN`, or the studio's page Play"
+                "this run acts in an environment and reads no text; use `headwise act watch`, or the studio's page Play"
             )
         return collect_attention(self.model, self.tokenisers, text, target, self.build_decode_config(**settings))
