@@ -44,7 +44,7 @@ def test_train_evaluate_watch(headwise, experiment, tmp_path: Path) -> None:
     strip = (tmp_path / "strip.svg").read_text()
     assert (
         strip.count("<image") == 10 and strip.count("<rect") == 1 + 10 * 4
-    )  # the paper, and the patches of each frame
+    )  # paper, patches
 
 
 @pytest.mark.parametrize(
