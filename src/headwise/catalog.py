@@ -92,6 +92,8 @@ HOMES = {  # in the order of years
     "sac": "headwise.models.sac:ENTRY",
     "curl": "headwise.models.curl:CURL_ENTRY",
     "m-curl": "headwise.models.curl:M_CURL_ENTRY",
+    "recurrent-policy": "headwise.models.recurrent_policy:ENTRY",
+    "attention-agent": "headwise.models.attention_agent:ENTRY",
     "decision-transformer": "headwise.models.decision_transformer:ENTRY",
     "go": "headwise.models.go:ENTRY",
     "hdp": "headwise.models.hdp:ENTRY",

@@ -61,7 +61,7 @@ def test_collect_train_evaluate_watch(headwise, agent, tmp_path: Path) -> None:
 def test_watch_an_expert_as_a_strip(headwise, tmp_path: Path) -> None:
     assert headwise("act", "watch", "catch", "--set", "falls=1", "--out", "strip.png").status == 0
     with Image.open(tmp_path / "strip.png") as strip:
-        assert strip.size == (10 * 256 + 9 * 4, 256)
+        assert strip.size == (2 * (10 * (160 + 8) + 8), 2 * (8 + 160 + 20))
 
 
 @pytest.mark.parametrize(

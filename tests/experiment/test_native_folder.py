@@ -27,7 +27,7 @@ LETTERS = Characters("abcdefghijkl")
 NAMES = ["bad", "good"]
 TARGETS = {"tag": Words(NAMES), "classify": Labels(NAMES), "classify-images": Labels(NAMES), "detect": Labels(NAMES)}
 IMAGES = ("classify-images", "detect", "caption")
-DATA = {**{task: {"name": "digits"} for task in IMAGES}, "distogram": {}, "fold": {}}  # chains are generated
+DATA = {**{task: {"name": "digits"} for task in IMAGES}, "distogram": {}, "fold": {}, "evolve": {"name": "catch"}}
 TRAINED = [(name, task) for name, entry in sorted(CATALOG.items()) for task in entry.config.tasks if task != "encode"]
 EXPRESSIBLE = {  # tiny models that transformers loads
     "albert masked", "albert tag", "bart transduce", "bert answer", "bert classify", "decision-transformer act",

@@ -47,7 +47,8 @@ ATTENTION_FREE = {
 PAIRS = [(entry, task) for entry in CATALOG.values() for task in entry.configure("tiny").tasks]
 SEEING = {"classify-images", "detect", "caption", "encode-images"}
 FOLDING = {"distogram", "fold"}  # their inputs are alignments: tests/studio/test_fold_page.py
-TEXTLESS = {*FOLDING, "act"}  # the inputs of agents are episodes, of which there are no maps yet
+ACTING = {"act", "evolve"}  # in environments: tests/studio/test_play_page.py
+TEXTLESS = {*FOLDING, *ACTING}
 SIDE = 32
 
 
@@ -63,7 +64,8 @@ def test_every_text_model_has_attention_maps_or_an_error(name: str, task: str) -
     outputs = Labels(["x", "y"]) if task == "classify" else LETTERS
     loaded = made(name, task, {} if task in TEXTLESS else {"train": "none.tsv"}, Tokenisers(LETTERS, outputs))
     if name in ATTENTION_FREE or task in TEXTLESS:
-        told = "this run folds chains" if task in FOLDING else "this run's model has no attention to look at"
+        told = "this run's model has no attention to look at"
+        told = "this run folds chains" if task in FOLDING else "this run acts in" if task in ACTING else told
         with pytest.raises(UserError, match=told):
             collect_maps(loaded, TEXT, "")
     else:

@@ -113,7 +113,7 @@ def collect(
 def watch(
     source: str,
     *,
-    out: Annotated[Path, Parameter(help="The .gif to write, or a .png with some frames.")],
+    out: Annotated[Path, Parameter(help="The .gif to write, or a .png or .svg with some frames.")],
     policy: Annotated[str, Parameter(help="In an environment: random, expert or noisy.")] = "expert",
     set_: Settings = None,
     return_: Target = None,
@@ -122,13 +122,17 @@ def watch(
     device: Device = "auto",
     threads: Threads = 0,
 ) -> None:
-    """Play an episode and write it as a GIF, or some of its frames as a PNG.
+    """Play an episode and write it as a GIF, or some of its frames as a PNG or SVG.
+
+    Over the frames of an Attention Agent: the patches that it reads, the most important first (brightest). Under those
+    of a Decision Transformer: its attention to past steps, the present one on the right.
 
     For example:
 
         headwise act watch runs/grid --out grid.gif
         headwise act watch runs/grid --return 2 --out slow.png
         headwise act watch road --policy expert --out road.gif
+        headwise act watch runs/catch-attention-agent --set distractors=4 --out patches.svg
 
     Parameters
     ----------
@@ -140,7 +144,7 @@ def watch(
     from headwise.worlds.environments import Environment
     from headwise.worlds.rollout import film
 
-    check_ending(out, ".gif", ".png")
+    check_ending(out, ".gif", ".png", ".svg")
     player: Policy
     if Path(source).is_dir():
         player, place = load_player(Path(source), return_, checkpoint, device, threads)
@@ -148,9 +152,9 @@ def watch(
     else:
         place = Environment.of(source, parse_settings(set_ or ()))
         player = make_policy(policy, place, return_, checkpoint, device, threads)
-    episode, frames = film(place, player, seed)
-    write_film(frames, out)
-    say(f"{len(episode)} steps, return {episode.total:.4g}")
+    watched = film(place, player, seed)
+    write_film(watched, out)
+    say(f"{len(watched.episode)} steps, return {watched.episode.total:.4g}")
     print(out)
 
 

@@ -251,4 +251,5 @@ def _train(
     scales = compute_lr_scales(model, experiment.model.lr_scales(), experiment.tuning.layer_lr_decay)
     scales |= task.lr_scales
     options["flops_per_token"] = count_training_flops(experiment, task)
+    options["learner_class"] = task.learner_class
     return train(run, model, task, data, config, experiment.seed, lr_scales=scales, **options)

@@ -258,4 +258,8 @@ class TrainedModel:
             raise UserError(
                 "this run folds chains and reads no text; use `headwise inspect RUN`, or the studio's page Fold"
             )
+        if self.experiment.task.reads in ("episodes", "environment"):
+            raise UserError(
+                "this run acts in an environment and reads no text; use `headwise act watch`, or the studio's page Play"
+            )
         return collect_attention(self.model, self.tokenisers, text, target, self.build_decode_config(**settings))

@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 MAX_ENTRIES = 8
 MAX_BYTES = 2**30  # of all entries; the newest stays even if it is larger
+GONE = "these attention maps are no longer in the cache; press Look again"
 THUMBNAIL_SIZE = 24  # rows and columns at most
 
 
 class MapCache(Generic[Value]):
     """The most recent attention maps, each under a random name."""
 
-    def __init__(self, max_entries: int = MAX_ENTRIES):
-        self.max_entries, self.lock = max_entries, Lock()
+    def __init__(self, max_entries: int = MAX_ENTRIES, gone: str = GONE):
+        self.max_entries, self.gone, self.lock = max_entries, gone, Lock()
         self.values: OrderedDict[str, Value] = OrderedDict()
         self.sizes: dict[str, int] = {}
 
@@ -47,7 +48,7 @@ class MapCache(Generic[Value]):
     def __getitem__(self, name: str) -> Value:
         with self.lock:
             if name not in self.values:
-                raise UserError("these attention maps are no longer in the cache; press Look again")
+                raise UserError(self.gone)
             return self.values[name]
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.losses import Loss
+from headwise.blocks.record import record
 from headwise.config.base import NonNegativeFloat
 from headwise.data.batches import BatchPlan
 from headwise.data.config import DataConfig
@@ -24,7 +25,7 @@ from headwise.evaluate.agreement import spearman
 from headwise.evaluate.bootstrap import bootstrap_interval
 from headwise.evaluate.score import Score
 from headwise.models.config import ModelConfig
-from headwise.models.decision_transformer import DecisionTransformer, Trajectory
+from headwise.models.decision_transformer import TOKENS, DecisionTransformer, Trajectory
 from headwise.tasks.base import Evaluation, Sample, Task, TaskConfig
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
@@ -33,6 +34,7 @@ from headwise.train.state import LossState, Metric
 from headwise.worlds.config import EpisodesConfig, load_episodes
 from headwise.worlds.episodes import Episodes, compute_returns_to_go
 from headwise.worlds.spaces import EpisodeEncoder
+from headwise.worlds.step_view import StepView
 
 ASKED = 6  # returns that an evaluation asks for, at equal distances from the lowest to the highest logged
 AT_ONCE = 64  # parts of episodes that are validated together
@@ -269,13 +271,28 @@ class ModelPolicy:
         steps = torch.arange(self.step - returns.shape[1] + 1, self.step + 1).expand_as(returns)
         batch = EpisodeBatch(returns, seen, done, steps, torch.ones_like(steps, dtype=torch.bool))
         with inference_mode(self.model):
-            trajectory = self.task.read_trajectory(batch.to(get_device(self.model)))
-            predicted = self.model(trajectory).actions[:, -1].cpu()  # (N, A)
-        actions = self.choose(predicted).numpy()
+            self.trajectory = self.task.read_trajectory(batch.to(get_device(self.model)))
+            self.predicted = self.model(self.trajectory).actions[:, -1].cpu()  # (N, A)
+        actions = self.choose(self.predicted).numpy()
         self.done.append(actions)
         self.step += 1
         del self.returns[:-context], self.seen[:-context], self.done[:-context]
         return encoder.unscale_actions(actions)
+
+    def describe_step(self) -> StepView:
+        """How the last action of the first copy came about: the attention of its token to past time steps, each of
+        which is three tokens; means over heads."""
+        predicted, trajectory = self.predicted[0].float(), Trajectory(*(part[:1] for part in self.trajectory[:4]))
+        with inference_mode(self.model), record() as maps:
+            self.model(trajectory)
+        weights = np.concatenate(list(maps.stack_by_kind().values()))  # (L, H, 3T, 3T)
+        past = np.nanmean(weights[:, :, -2], axis=1)  # the token of the last observation: (L, 3T)
+        discrete, asked = self.task.encoder.spaces.discrete, self.task.config.condition == "return"
+        return StepView(
+            (predicted.softmax(-1) if discrete else predicted).numpy(),
+            past=past.reshape(len(past), -1, TOKENS).sum(-1),
+            to_go=float(self.to_go[0]) if asked else None,
+        )
 
     def choose(self, predicted: Tensor) -> Tensor:
         """The most probable discrete action, or one that is drawn; continuous ones as they are."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -34,6 +34,7 @@ from headwise.text import PAD
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
+from headwise.train.learner import AnyLearner, Learner
 from headwise.train.state import Data, LossState, Metric
 from headwise.vision.images import Images
 from headwise.worlds.episodes import Episodes, EpisodeSeeds
@@ -160,6 +161,7 @@ class Task(ABC, Generic[Settings, Model, ExampleSet, PairSet]):
     """A task: its data, model, loss and scores. `TextTask` is the base of tasks on texts."""
 
     config: Settings
+    learner_class: ClassVar[Callable[..., AnyLearner]] = Learner  # takes the steps of training
 
     def __init__(self, config: Settings, tokenisers: Tokenisers, label_smoothing: float = 0.0):
         self.config, self.tokenisers, self.label_smoothing = config, tokenisers, label_smoothing

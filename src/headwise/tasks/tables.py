@@ -42,6 +42,7 @@ TASKS = Table(
         "place": f"{_HERE}.place:PlaceConfig",
         "q-learning": f"{_HERE}.q_learning:QLearningConfig",
         "soft-actor-critic": f"{_HERE}.soft_actor_critic:SoftActorCriticConfig",
+        "evolve": f"{_HERE}.evolve:EvolveConfig",
     },
 )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,27 @@ from headwise.train.config import TrainConfig
 from headwise.train.ema import Ema
 from headwise.train.optim import NO_SCALES
 from headwise.train.state import HasAfterStep, State, Task
+
+
+class AnyLearner(Protocol):
+    """What the loop asks of a learner, with gradients or without."""
+
+    model: nn.Module
+    device: torch.device
+    rate: float
+    sums: Tensor  # loss, nll and count since `reset_metrics`
+    tokens: int
+
+    def step(self, batches: Iterable[Any], step: int, progress: float) -> Tensor: ...
+    def abort_step(self) -> None: ...
+    def reset_metrics(self) -> None: ...
+    @property
+    def metrics(self) -> Mapping[str, Any]: ...
+    def has_finite_loss(self, batch: Any) -> bool: ...
+    def eval_mode(self) -> AbstractContextManager[nn.Module]: ...
+    def checkpoint(self, state: dict[str, Any]) -> Checkpoint: ...
+    def load(self, checkpoint: Checkpoint, where: str) -> State: ...
+    def close(self) -> None: ...
 
 
 class Learner:
@@ -90,6 +111,9 @@ class Learner:
         self.loads = loads
         return norm
 
+    def close(self) -> None:
+        """Called when training has ended."""
+
     def abort_step(self) -> None:
         """Undo an unfinished step: drop its gradient and restore the carried state."""
         self.optimizer.zero_grad(set_to_none=True)
@@ -101,8 +125,8 @@ class Learner:
         self.loads = {}
 
     @property
-    def expert_metrics(self) -> dict[str, dict[str, float]]:
-        """The load of the experts since `reset_metrics`; empty for a model without experts."""
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """What is logged beside the loss: the load of the experts since `reset_metrics`, if there are any."""
         return {"load": summarise_loads(self.loads.values())} if self.loads else {}
 
     def has_finite_loss(self, batch: Any) -> bool:

@@ -8,8 +8,8 @@ the clock.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
 from math import isfinite, nan
 from time import monotonic
@@ -22,7 +22,7 @@ from headwise.errors import UserError, nearest
 from headwise.runs.checkpoint import NonFinite, load_latest, save, update_pointers
 from headwise.runs.run import Run
 from headwise.train.config import TrainConfig
-from headwise.train.learner import Learner
+from headwise.train.learner import AnyLearner, Learner
 from headwise.train.observers import MetricsFile, Observer, Observers, ProgressLog
 from headwise.train.optim import NO_SCALES
 from headwise.train.progress import Progress, make_progress
@@ -45,6 +45,7 @@ def train(
     watch: Metric = Metric(),  # noqa: B008  (a frozen value)
     lr_scales: Mapping[str, float] = NO_SCALES,
     flops_per_token: int = 0,
+    learner_class: Callable[..., AnyLearner] = Learner,
     observers: Sequence[Observer] = (),
     show: Progress | None = None,
 ) -> Result:
@@ -53,12 +54,14 @@ def train(
     Calling it again resumes the run. `validate(model)` returns scores; `watch` names the one that selects the best
     checkpoint. `samples(model)` returns outputs that are logged with the scores. `lr_scales` are factors of the
     learning rate by parameter name. `flops_per_token` is the cost of training on a token, for a budget of FLOPs.
+    `learner_class` takes the steps: the default is by gradients.
     `observers` are called besides those of `train.observers`.
     """
     with ExitStack() as stack:
         stack.enter_context(run.lock())
         signals = stack.enter_context(Signals())
-        loop = Loop(run, Learner(model, task, config, seed, lr_scales), data, config, signals)
+        learner = stack.enter_context(closing(learner_class(model, task, config, seed, lr_scales)))
+        loop = Loop(run, learner, data, config, signals)
         loop.validate, loop.samples, loop.watch = validate, samples, watch
         loop.flops_per_token = flops_per_token
         progress = stack.enter_context(show or make_progress())
@@ -88,7 +91,7 @@ class Loop:
     observers: Observers = Observers([])
     flops_per_token: int = 0
 
-    def __init__(self, run: Run, learner: Learner, data: Data, config: TrainConfig, signals: Signals):
+    def __init__(self, run: Run, learner: AnyLearner, data: Data, config: TrainConfig, signals: Signals):
         self.run, self.learner, self.data = run, learner, data
         self.config, self.signals = config, signals
         self.keep_checkpoints = max(config.keep_checkpoints, config.average_checkpoints)
@@ -232,7 +235,7 @@ class Loop:
                 "tokens": self.state.tokens,
                 "tokens_per_second": self.learner.tokens / (now - self.logged_at),
                 **({"unit": self.data.unit} if isinstance(self.data, HasUnit) else {}),
-                **self.learner.expert_metrics,
+                **self.learner.metrics,
             }
         )
         self.learner.reset_metrics()

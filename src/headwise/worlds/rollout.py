@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from headwise.errors import UserError
 from headwise.worlds.environments import Environment, WorldVectorEnv
 from headwise.worlds.episodes import Episode
 from headwise.worlds.spaces import Spaces
+from headwise.worlds.step_view import StepView
 
 AT_ONCE = 64  # copies that are stepped together
 
@@ -108,31 +109,57 @@ def ignore() -> None:
     """The default of `before_step`: do nothing."""
 
 
-def play(
+class Step(NamedTuple):
+    """A step of all copies. `running` marks copies whose episode had not ended before it."""
+
+    observations: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray  # (N,) float32
+    terminated: np.ndarray  # (N,)
+    running: np.ndarray  # (N,)
+
+
+def take_steps(
     environments: Any, policy: Policy, seeds: Sequence[int], before_step: Callable[[], None] = ignore
-) -> list[Episode]:
-    """A rollout: play one episode in each copy, begun with its seed."""
+) -> Iterator[Step]:
+    """Play one episode in each copy, begun with its seed, until all have ended."""
     spaces, count = Spaces.of(environments), environments.num_envs
     observation, _ = environments.reset(seed=[int(seed) for seed in seeds])
     policy.start(environments, seeds)
     rewards, running = np.zeros(count), np.ones(count, bool)
-    seen, done, gained = [], [], []
-    lengths, terminated = np.zeros(count, np.int64), np.zeros(count, bool)
     while running.any():
         before_step()
-        seen.append(np.array(observation))
-        actions = policy.act(seen[-1], rewards)
-        done.append(actions.astype(np.int64 if spaces.discrete else np.float32))
-        observation, rewards, ended, stopped, _ = environments.step(done[-1])
-        gained.append(rewards.astype(np.float32))
-        lengths += running
-        terminated |= running & ended
-        running &= ~(ended | stopped)
+        seen = np.array(observation)
+        actions = policy.act(seen, rewards).astype(np.int64 if spaces.discrete else np.float32)
+        observation, rewards, ended, stopped, _ = environments.step(actions)
+        yield Step(seen, actions, rewards.astype(np.float32), running & ended, running)
+        running = running & ~(ended | stopped)
 
-    def cut(steps: list[np.ndarray], row: int) -> np.ndarray:
-        return np.stack([step[row] for step in steps[: lengths[row]]])
 
-    return [Episode(cut(seen, row), cut(done, row), cut(gained, row), bool(terminated[row])) for row in range(count)]
+def play(
+    environments: Any, policy: Policy, seeds: Sequence[int], before_step: Callable[[], None] = ignore
+) -> list[Episode]:
+    """A rollout: play one episode in each copy, begun with its seed."""
+    steps = list(take_steps(environments, policy, seeds, before_step))
+    lengths = np.sum([step.running for step in steps], axis=0)
+    terminated = np.any([step.terminated for step in steps], axis=0)
+
+    def cut(name: str, row: int) -> np.ndarray:
+        return np.stack([getattr(step, name)[row] for step in steps[: lengths[row]]])
+
+    return [
+        Episode(cut("observations", row), cut("actions", row), cut("rewards", row), bool(terminated[row]))
+        for row in range(len(lengths))
+    ]
+
+
+def measure_returns(environments: Any, policy: Policy, seeds: Sequence[int]) -> tuple[np.ndarray, int]:
+    """The return of one episode in each copy, (N,), and the steps of all of them; nothing else is kept."""
+    returns, count = np.zeros(len(seeds)), 0
+    for step in take_steps(environments, policy, seeds):
+        returns += np.where(step.running, step.rewards, 0)
+        count += int(step.running.sum())
+    return returns, count
 
 
 def collect(
@@ -151,11 +178,43 @@ def collect(
         first += count
 
 
-def film(environment: Environment, policy: Policy, seed: int) -> tuple[Episode, list[np.ndarray]]:
-    """Play one episode and draw it: frames (H, W, 3) of bytes before each action."""
+class Film(NamedTuple):
+    """An episode that was watched: what was drawn before each action, and what the agent made of it."""
+
+    episode: Episode
+    frames: list[np.ndarray]  # (H, W, 3) of bytes
+    views: list[StepView]  # empty for policies that do not describe their steps
+
+
+@runtime_checkable
+class DescribesSteps(Protocol):
+    """A policy that can say how its last action in the first copy came about."""
+
+    def describe_step(self) -> StepView: ...
+
+
+class Watched:
+    """A policy whose steps are described."""
+
+    def __init__(self, policy: Policy):
+        self.policy, self.views = policy, list[StepView]()
+
+    def start(self, environments: Any, seeds: Sequence[int]) -> None:
+        self.policy.start(environments, seeds)
+
+    def act(self, observations: np.ndarray, rewards: np.ndarray) -> np.ndarray:
+        actions = self.policy.act(observations, rewards)
+        if isinstance(self.policy, DescribesSteps):
+            self.views.append(self.policy.describe_step())
+        return actions
+
+
+def film(environment: Environment, policy: Policy, seed: int) -> Film:
+    """Play one episode and draw it. What is drawn is what an agent sees, if it sees frames."""
     from gymnasium.error import DependencyNotInstalled
 
-    environments, frames = environment.make(1, drawn=True), list[np.ndarray]()
+    environments, watched, frames = environment.make(1, drawn=True), Watched(policy), list[np.ndarray]()
+    sees_frames = Spaces.of(environments).pixels
 
     def draw() -> None:
         drawn = environments.render()
@@ -165,9 +224,9 @@ def film(environment: Environment, policy: Policy, seed: int) -> tuple[Episode, 
         frames.append(frame.astype(np.uint8))
 
     try:
-        episode = play(environments, policy, [seed], draw)[0]
+        episode = play(environments, watched, [seed], ignore if sees_frames else draw)[0]
     except DependencyNotInstalled as error:
         raise UserError(f"{environment.id}: cannot be drawn: {' '.join(str(error).split())}") from None
     finally:
         environments.close()
-    return episode, frames
+    return Film(episode, list(episode.observations) if sees_frames else frames, watched.views)

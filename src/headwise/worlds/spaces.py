@@ -108,6 +108,12 @@ class EpisodeEncoder(Tokeniser):
         return cls(environment, settings, spaces, means, stds, scale, longest, tuple(quantiles.tolist()))
 
     @classmethod
+    def without_logs(cls, environment: str, settings: Mapping[str, Any], spaces: Spaces) -> EpisodeEncoder:
+        """That of an environment of which nothing is known but its spaces: frames from 0 to 1, states as they are."""
+        numbers = spaces.shape[-1]
+        return cls(environment, settings, spaces, (0.0,) * numbers, (1.0,) * numbers, 1.0, 1, (0.0, 0.0))
+
+    @classmethod
     def without_environment(cls, states: int, actions: int, max_steps: int) -> EpisodeEncoder:
         """That of a folder of `transformers`, which does not say what the model was trained in: states as they are,
         actions from -1 to 1, and returns in thousands, as the paper has them."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fastapi import APIRouter
 
 from headwise.studio.model_pool import ModelPool
-from headwise.studio.routes import catalogue, explain, fold, intervene, look, neuron, picture, runs, step
+from headwise.studio.routes import catalogue, explain, fold, intervene, look, neuron, picture, play, runs, step
 
 ROUTES: tuple[Callable[[ModelPool], APIRouter], ...] = (
     runs.routes,
@@ -17,6 +17,7 @@ ROUTES: tuple[Callable[[ModelPool], APIRouter], ...] = (
     intervene.routes,
     picture.routes,
     fold.routes,
+    play.routes,
     explain.routes,
     neuron.routes,
 )

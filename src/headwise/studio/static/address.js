@@ -25,6 +25,7 @@ const PARAMETERS = {
   step: () => ({ run: any, text: any, tokens: numbers, temperature: between(0.1, 2), k: count(0, 50), p: between(0.05, 1), kind: any, layer: whole, all: flag, beams: one("2", "3", "4", "6", "8") }),
   intervene: () => ({ ...TEXT_PARAMETERS, hidden: numbers, off: heads }),
   fold: () => ({ run: any, chain: count(1, 100_000), sequence: any, colour: one("confidence", "position"), true: flag, map: whole, kind: one("rows", "columns", "starting", "ending", "points"), layer: whole, head: whole, line: whole }),
+  play: () => ({ run: any, seed: count(0, 1_000_000_000), target: between(-1e9, 1e9), colours: one("standard", "shifted", "random"), distractors: count(0, 16), step: count(1, 1_000_000), patches: flag, heat: flag }),
   explain: (state) => ({ topic: one(...Object.keys(TOPICS)), ...TOPICS[state.topic in TOPICS ? state.topic : "attention"] }),
   catalogue: () => ({ model: any, costs: any, find: any, family: any, task: any, sort: one("order", "name", "year", "size"), what: one("flops_per_token", "activation_bytes", "length_flops") }),
   runs: () => ({ runs: any, show: any, over: one("step", "minutes", "epoch"), smooth: between(0, 0.98), log: flag, sample: any, table: any, score: any }),

@@ -24,6 +24,16 @@ export const sendBytes = (path, body) => request(path, binary(body));
 export const sendPacked = async (path, body) => unpack(await (await sendBytes(path, body)).arrayBuffer());
 export const getText = async (path) => (await request(path)).text();
 
+/** An image as a data URL, so that an exported figure has it inside. */
+export async function getImage(path) {
+  const blob = await (await request(path)).blob(), reader = new FileReader();
+  return new Promise((done, fail) => {
+    reader.onload = () => done(reader.result);
+    reader.onerror = () => fail(new Error("the picture could not be read"));
+    reader.readAsDataURL(blob);
+  });
+}
+
 /** Decode a JSON header and the arrays of 16-bit integers behind it (studio/binary_response.py). */
 export function unpack(buffer) {
   const length = new DataView(buffer).getUint32(0, true);

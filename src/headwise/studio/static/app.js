@@ -8,6 +8,7 @@ const PAGES = {
   step: ["Step", () => import("./views/step.js")],
   intervene: ["Intervene", () => import("./views/intervene.js")],
   fold: ["Fold", () => import("./views/fold.js")],
+  play: ["Play", () => import("./views/play.js")],
   explain: ["Explain", () => import("./views/explain.js")],
   catalogue: ["Catalogue", () => import("./views/catalogue.js")],
   runs: ["Runs", () => import("./views/runs.js")],

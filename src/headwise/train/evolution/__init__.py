@@ -1,0 +1,1 @@
+"""Evolution strategies: training without gradients, by populations of parameter vectors."""
