@@ -12,12 +12,13 @@ EXPERIMENT = """
 name = "agent"
 [task]
 kind = "evolve"
-episodes = 2
 strategy = {population = 6}
 changes = {blobs = {distractors = 3}}
 [data]
 name = "catch"
 settings = {falls = 1}
+valid_episodes = 2
+test_episodes = 2
 [model]
 kind = "attention-agent-tiny"
 [train]
@@ -42,9 +43,7 @@ def test_train_evaluate_watch(headwise, experiment, tmp_path: Path) -> None:
     with Image.open(tmp_path / "film.gif") as film:
         assert film.n_frames > 5
     strip = (tmp_path / "strip.svg").read_text()
-    assert (
-        strip.count("<image") == 10 and strip.count("<rect") == 1 + 10 * 4
-    )  # paper, patches
+    assert strip.count("<image") == 10 and strip.count("<rect") == 1 + 10 * 4  # paper, patches
 
 
 @pytest.mark.parametrize(

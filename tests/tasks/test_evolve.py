@@ -29,7 +29,8 @@ PLAYERS = [(FRAMES, AGENT), (STATE, "recurrent-policy"), (FRAMES, "recurrent-pol
 
 def describe(data: dict[str, Any], model: Any, strategy: Any = None, **train: Any) -> dict[str, Any]:
     strategy = {"kind": "cma-es", "population": 6, **(strategy or {})}
-    task = {"kind": "evolve", "strategy": strategy, "episodes": 6}
+    task = {"kind": "evolve", "strategy": strategy}
+    data = {**data, "valid_episodes": 6, "test_episodes": 6}
     settings = {"steps": 2, "batch_size": 2, "log_every": 1, "threads": 1, **train}
     return {"name": "run", "task": task, "data": data, "model": model, "train": settings}
 

@@ -41,7 +41,7 @@ def make_tables(name: str, world: str, model: str, steps: int, **task: Any) -> d
         "task": {
             "kind": kind, "environments": 3, "updates": 2, "capacity": 60, "warmup": 12, **shown, **task
         },
-        "data": {"name": world, "settings": settings, "episodes": 2},
+        "data": {"name": world, "settings": settings, "valid_episodes": 2, "test_episodes": 2},
         "model": MODELS[model],
         "train": {
             "steps": steps, "batch_size": 6, "samples": 0, "validate_every": 5, "log_every": 1,
@@ -171,7 +171,12 @@ def test_the_catch_is_learnt(tmp_path: Path) -> None:
     """From the numbers of the state, with one thing at a time: a random paddle loses most of four things."""
     tables = make_tables("catch", "catch", "dqn", 1200, environments=8, capacity=20_000, warmup=500, explore=2000)
     tables["task"] |= {"frame": 0, "crop": 0, "stack": 1, "discount": 0.95, "n_step": 3, "updates": 2}
-    tables["data"] = {"name": "catch", "settings": {"observe": "state", "things": 1, "falls": 4}, "episodes": 20}
+    tables["data"] = {
+        "name": "catch",
+        "settings": {"observe": "state", "things": 1, "falls": 4},
+        "valid_episodes": 20,
+        "test_episodes": 20,
+    }
     tables["model"] = {"kind": "dqn", "mlp": [64, 64]}
     tables["train"] |= {"batch_size": 64, "validate_every": 1200, "log_every": 100}
     tables["train"]["schedule"] = {"kind": "constant", "lr": 0.002}

@@ -78,7 +78,7 @@ def test_dqn_finds_the_values_of_value_iteration(tabular: str, tmp_path: Path) -
             "kind": "q-learning", "discount": DISCOUNT, "environments": 16, "capacity": 5000,
             "warmup": 1000, "epsilon": 1.0, "target_rate": 0.1,
         },
-        "data": {"name": tabular, "episodes": 2},
+        "data": {"name": tabular, "valid_episodes": 2, "test_episodes": 2},
         "model": {"kind": "dqn"},
         "train": {
             "steps": 1200, "batch_size": 64, "samples": 0, "validate_every": 1200, "clip_norm": 0,

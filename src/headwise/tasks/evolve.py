@@ -14,32 +14,26 @@ from torch import Tensor, nn
 from headwise.blocks.controller import State
 from headwise.blocks.evaluation import inference_mode
 from headwise.blocks.losses import Loss
-from headwise.data.config import DataConfig
-from headwise.data.prepare import Prepared
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.evaluate.bootstrap import bootstrap_interval
 from headwise.evaluate.score import Score
 from headwise.models.config import ModelConfig
 from headwise.tasks.act import average_returns
-from headwise.tasks.base import Evaluation, Sample, Task, TaskConfig
-from headwise.text.config import TokeniserConfig
-from headwise.text.tokenisers import Tokenisers
+from headwise.tasks.base import Evaluation, Sample, TaskConfig
+from headwise.tasks.environment_task import EnvironmentTask
 from headwise.train.config import TrainConfig
 from headwise.train.evolution.base import STRATEGIES, AnyStrategy
 from headwise.train.evolution.evolver import Evolver, split_vectors
 from headwise.train.evolution.workers import Fitness
 from headwise.train.state import LossState, Metric
-from headwise.worlds.config import EnvironmentConfig
 from headwise.worlds.episodes import EpisodeSeeds
 from headwise.worlds.spaces import EpisodeEncoder
 from headwise.worlds.step_view import StepView
 
 GENERATIONS = 10  # of an epoch, after which a run validates by default
-VALID = 32  # episodes of a validation
 REPEATS = 4  # episodes of a member, by default
 AT_ONCE = 64  # episodes of an evaluation that are played together
-VALID_SEED, TEST_SEED = 500_000, 1_000_000  # of the first episodes of validation and evaluation
 TRAIN_SEEDS = 10**9  # training begins at this number times 1 + the experiment's seed
 
 
@@ -82,39 +76,10 @@ class SeedData:
         return SeedBatch(tuple(self.first + int(number) for number in numbers))
 
 
-class Evolve(Task["EvolveConfig", nn.Module, EpisodeSeeds, EpisodeSeeds]):
+class Evolve(EnvironmentTask["EvolveConfig", nn.Module]):
     """Evolution of a policy: `headwise.train.evolution` draws members, this task plays their episodes."""
 
     learner_class = Evolver
-
-    @classmethod
-    def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
-        from headwise.worlds.environments import Environment
-        from headwise.worlds.spaces import Spaces
-
-        assert isinstance(data, EnvironmentConfig)
-        if not data.name:
-            raise UserError("data.name: names no environment; write one of our worlds, such as 'catch', or an id")
-        place = Environment.of(data.name, data.settings)
-        example = place.make(1)
-        spaces = Spaces.of(example)
-        example.close()
-        if not isinstance(tokeniser, Tokenisers):
-            encoder = EpisodeEncoder.without_logs(place.id, place.settings, spaces)
-            tokeniser = Tokenisers(encoder, encoder)
-        elif isinstance(tokeniser.source, EpisodeEncoder) and tokeniser.source.spaces != spaces:
-            raise UserError(
-                f"data.name: observations or actions of {place.id} are not those of {tokeniser.source.environment}, "
-                "in which the model was trained; name an environment with the same ones"
-            )
-        valid = EpisodeSeeds(range(VALID_SEED, VALID_SEED + VALID))
-        return Prepared(tokeniser, EpisodeSeeds(()), valid, valid, valid)
-
-    @property
-    def encoder(self) -> EpisodeEncoder:
-        if not isinstance(self.tokenisers.source, EpisodeEncoder):
-            raise UserError("this run knows no environment; train it in one")
-        return self.tokenisers.source
 
     def build(self, model: ModelConfig) -> nn.Module:
         if isinstance(self.tokenisers.source, EpisodeEncoder):
@@ -135,9 +100,6 @@ class Evolve(Task["EvolveConfig", nn.Module, EpisodeSeeds, EpisodeSeeds]):
     @property
     def units(self) -> str:
         return f"{self.encoder.environment}, {self.config.strategy.kind}"
-
-    def load_test_pairs(self, data: DataConfig) -> EpisodeSeeds:
-        return EpisodeSeeds(range(TEST_SEED, TEST_SEED + self.config.episodes))
 
     @property
     def checkpoint_metric(self) -> Metric:
@@ -298,6 +260,5 @@ class EvolveConfig(TaskConfig):
     reads = "environment"
     kind: Literal["evolve"] = "evolve"
     strategy: AnyStrategy = Field(default_factory=lambda: cast("AnyStrategy", STRATEGIES.parse({})))
-    episodes: int = Field(100, ge=1)  # of an evaluation
     changes: dict[str, dict[str, Any]] = Field(default_factory=dict)  # name -> settings of the environment with which
     # an evaluation plays the same episodes again, such as shifted = {colours = "shifted"}

@@ -13,25 +13,19 @@ from torch import Tensor
 from headwise.blocks.contrast import Views
 from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.config.base import NonNegativeFloat
-from headwise.data.config import DataConfig
-from headwise.data.prepare import Prepared
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.models.agent_fields import Agent
 from headwise.models.config import ModelConfig
-from headwise.tasks.act import FIRST_SEED, average_returns
-from headwise.tasks.base import Evaluation, Sample, Task
+from headwise.tasks.act import average_returns
+from headwise.tasks.base import Evaluation, Sample
+from headwise.tasks.environment_task import EnvironmentTask
 from headwise.tasks.replay_source import ReplayBatch, ReplayFields, ReplaySource, count_rows, prepare_observations
-from headwise.text.config import TokeniserConfig
-from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
 from headwise.train.state import Metric
-from headwise.worlds.config import EnvironmentConfig
 from headwise.worlds.episodes import EpisodeSeeds
 from headwise.worlds.replay import FrameStack
 from headwise.worlds.spaces import EpisodeEncoder, Spaces
-
-TEST_SEED = FIRST_SEED + 100_000  # of the episodes of an evaluation; those of validations have FIRST_SEED
 
 
 class OnlineConfig(ReplayFields):
@@ -52,40 +46,8 @@ Settings = TypeVar("Settings", bound=OnlineConfig)
 Learner = TypeVar("Learner", bound=Agent)
 
 
-class OnlineTask(Task[Settings, Learner, EpisodeSeeds, EpisodeSeeds]):
+class OnlineTask(EnvironmentTask[Settings, Learner]):
     """Learning by acting: batches come from a replay buffer, scores are returns of new episodes."""
-
-    @classmethod
-    def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
-        from headwise.worlds.environments import Environment
-
-        assert isinstance(data, EnvironmentConfig)
-        if not data.name:
-            raise UserError("data.name: names no environment; set catch, grid, reach, road, or an id of Gymnasium")
-        place = Environment.of(data.name, data.settings)
-        example = place.make(1)
-        spaces = Spaces.of(example)
-        example.close()
-        if isinstance(tokeniser, Tokenisers):
-            known = tokeniser.source
-            if not isinstance(known, EpisodeEncoder) or known.spaces != spaces:
-                trained_in = getattr(known, "environment", "") or "no environment"
-                raise UserError(
-                    f"data.name: {place.id}, but the model was trained in {trained_in}, whose observations or actions "
-                    "differ; name that environment"
-                )
-        encoder = describe_environment(place.id, place.settings, spaces)
-        none, valid, test = (
-            EpisodeSeeds(range(first, first + count))
-            for first, count in ((0, 0), (FIRST_SEED, data.episodes), (TEST_SEED, data.episodes))
-        )
-        return Prepared(Tokenisers(encoder, encoder), none, valid, valid, test)
-
-    @property
-    def encoder(self) -> EpisodeEncoder:
-        if not isinstance(self.tokenisers.source, EpisodeEncoder):
-            raise UserError("this run knows no environment; name one in [data]")
-        return self.tokenisers.source
 
     def build(self, model: ModelConfig) -> Learner:
         if isinstance(self.tokenisers.source, EpisodeEncoder):
@@ -133,10 +95,6 @@ class OnlineTask(Task[Settings, Learner, EpisodeSeeds, EpisodeSeeds]):
     def units(self) -> str:
         shape = " x ".join(map(str, self._shape(self.encoder.spaces)))
         return f"observations of {shape}"
-
-    def load_test_pairs(self, data: DataConfig) -> EpisodeSeeds:
-        assert isinstance(data, EnvironmentConfig)
-        return EpisodeSeeds(range(TEST_SEED, TEST_SEED + data.episodes))
 
     @property
     def checkpoint_metric(self) -> Metric:
@@ -230,21 +188,6 @@ class AgentPolicy:
             seen = torch.from_numpy(self.stack.stacked).to(get_device(self.model))
             actions: np.ndarray = self.model.act(task.view(seen, training=False)).cpu().numpy()
         return task.encoder.unscale_actions(actions)
-
-
-def describe_environment(environment: str, settings: Mapping[str, Any], spaces: Spaces) -> EpisodeEncoder:
-    """What is kept of an environment of which there is no log: observations are not normalised."""
-    channels = spaces.shape[-1]
-    return EpisodeEncoder(
-        environment,
-        settings,
-        spaces,
-        mean=(0.0,) * channels,
-        std=(1.0,) * channels,
-        scale=1.0,
-        max_steps=1,
-        returns=(0.0,),
-    )
 
 
 def crop_at_random(frames: Tensor, side: int, pad: int = 0) -> Tensor:

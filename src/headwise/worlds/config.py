@@ -35,7 +35,8 @@ class EnvironmentConfig(DataConfig):
     content: ClassVar[Content] = "environment"
     kind: Literal["environment"] = "environment"
     settings: dict[str, Any] = Field(default_factory=dict)  # keyword arguments of `gymnasium.make`
-    episodes: int = Field(20, ge=1, le=100_000)  # of a validation, and of an evaluation
+    valid_episodes: int = Field(32, ge=1, le=100_000)  # of a validation
+    test_episodes: int = Field(100, ge=1, le=100_000)  # of an evaluation
 
     @model_validator(mode="after")
     def _check_consistency(self) -> EnvironmentConfig:
