@@ -9,12 +9,14 @@ executed programs and code, unpickled objects, connections, and files written ou
 every executable payload of the corpus writes, and a folder outside are looked at after each command.
 
 Status 1 unless there are 0 executions, 0 writes outside, 0 tracebacks, 0 hangs, less than 1 GB of memory (peak resident
-memory of a process; torch and all other imports count), and every refusal is one sentence with status 2.
+memory of a process; torch and all other imports count), and every refusal is one sentence with status 2. A command hangs
+if it takes more than 10 s of processor time, or has not ended after 30 s.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import resource
 import shutil
@@ -33,6 +35,7 @@ from hostile_corpus.base import build_base
 
 MEMORY = 2**30  # bytes of resident memory that a command may use
 ADDRESS_SPACE = 2**31  # bytes that a command may map beyond what its parent has mapped
+PATIENCE = 3  # times the limit of processor time: the limit by the clock, on a machine that others use
 MAX_SENTENCE = 1500  # characters of a refusal: it repeats paths and lists the keys that are known
 COMMAND_MODULES = (
     *("act", "answer", "augment", "classify", "compare", "compare_structures", "detect", "embed", "evaluate", "explain"),
@@ -89,17 +92,16 @@ def watch(folder: Path, report: int) -> None:
 def run_command(words: Sequence[str], sandbox: Sandbox, seconds: float) -> Outcome:
     """Run a command in a forked process."""
     out, err, events = (sandbox.folder / name for name in ("out", "err", "events"))
-    start = time.monotonic()
     child = os.fork()
     if child == 0:
         try:
-            become_command(words, sandbox, out, err, events)
+            become_command(words, sandbox, out, err, events, seconds)
         finally:
             os._exit(99)
-    status, usage = wait(child, start + seconds)
+    status, usage, killed = wait(child, time.monotonic() + PATIENCE * seconds)
     outcome = Outcome(
         os.waitstatus_to_exitcode(status),
-        time.monotonic() - start,
+        PATIENCE * seconds if killed else usage.ru_utime + usage.ru_stime,
         usage.ru_maxrss * 1024,
         err.read_text(errors="replace"),
         tuple(events.read_text(errors="replace").splitlines()),
@@ -107,7 +109,9 @@ def run_command(words: Sequence[str], sandbox: Sandbox, seconds: float) -> Outco
     return Outcome(*list(vars(outcome).values())[:-1], tuple(find_faults(outcome, sandbox, seconds)))
 
 
-def become_command(words: Sequence[str], sandbox: Sandbox, out: Path, err: Path, events: Path) -> None:
+def become_command(
+    words: Sequence[str], sandbox: Sandbox, out: Path, err: Path, events: Path, seconds: float
+) -> None:
     """In the forked process: set the limits, redirect the streams, run the command and exit."""
     os.setsid()
     os.chdir(sandbox.work)
@@ -121,6 +125,7 @@ def become_command(words: Sequence[str], sandbox: Sandbox, out: Path, err: Path,
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (mapped + ADDRESS_SPACE,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1,) * 2)
     tempfile.tempdir = str(sandbox.work)
     watch(sandbox.folder, report)
     from headwise.cli.main import main
@@ -140,8 +145,9 @@ def become_command(words: Sequence[str], sandbox: Sandbox, out: Path, err: Path,
     os._exit(status)
 
 
-def wait(child: int, deadline: float) -> tuple[int, resource.struct_rusage]:
+def wait(child: int, deadline: float) -> tuple[int, resource.struct_rusage, bool]:
     """Wait for a process; kill its session at the deadline, and what is left of it afterwards."""
+    killed = False
     while True:
         finished, status, usage = os.wait4(child, os.WNOHANG)
         if finished:
@@ -149,13 +155,14 @@ def wait(child: int, deadline: float) -> tuple[int, resource.struct_rusage]:
         if time.monotonic() > deadline:
             os.killpg(child, signal.SIGKILL)
             _, status, usage = os.wait4(child, 0)
+            killed = True
             break
         time.sleep(0.005)
     try:
         os.killpg(child, signal.SIGKILL)  # grandchildren
     except ProcessLookupError:
         pass
-    return status, usage
+    return status, usage, killed
 
 
 def find_faults(outcome: Outcome, sandbox: Sandbox, seconds: float) -> list[str]:
@@ -180,9 +187,27 @@ def find_faults(outcome: Outcome, sandbox: Sandbox, seconds: float) -> list[str]
     return faults
 
 
+def make_files(case: Case, sandbox: Sandbox) -> list[list[str]]:
+    """Make the files of a case in a forked process, so that their contents do not count as memory of commands."""
+    path = sandbox.folder / "commands"
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            path.write_text(json.dumps([[str(word) for word in words] for words in case.make(sandbox)]))
+            status = 0
+        finally:
+            os._exit(status)
+    if os.waitpid(child, 0)[1]:
+        raise RuntimeError(f"{case.family}/{case.name}: its files cannot be made")
+    commands: list[list[str]] = json.loads(path.read_text())
+    path.unlink()
+    return commands
+
+
 def run_case(case: Case, sandbox: Sandbox, seconds: float, show: bool) -> list[Outcome]:
     """Make the files of a case and give them to their commands."""
-    commands = case.make(sandbox)
+    commands = make_files(case, sandbox)
     sandbox.remember()
     outcomes = []
     for words in commands:
@@ -202,7 +227,7 @@ def run_case(case: Case, sandbox: Sandbox, seconds: float, show: bool) -> list[O
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="families or cases whose names contain this")
-    parser.add_argument("--seconds", type=float, default=10.0, help="after which a command counts as hanging")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of processor time, after which a command hangs")
     parser.add_argument("--show", action="store_true", help="print what each command says")
     options = parser.parse_args()
     start = time.monotonic()
