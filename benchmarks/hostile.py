@@ -9,13 +9,14 @@ executed programs and code, unpickled objects, connections, and files written ou
 every executable payload of the corpus writes, and a folder outside are looked at after each command.
 
 Status 1 unless there are 0 executions, 0 writes outside, 0 tracebacks, 0 hangs, less than 1 GB of memory (peak resident
-memory of a process; torch and all other imports count), and every refusal is one sentence with status 2. A command hangs
-if it takes more than 10 s of processor time, or has not ended after 30 s.
+memory of a process; torch and all other imports count), and every refusal is one sentence with status 2. A command
+hangs if it takes more than 10 s of processor time, or has not ended after 30 s.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -38,7 +39,18 @@ ADDRESS_SPACE = 2**31  # bytes that a command may map beyond what its parent has
 PATIENCE = 3  # times the limit of processor time: the limit by the clock, on a machine that others use
 MAX_SENTENCE = 1500  # characters of a refusal: it repeats paths and lists the keys that are known
 COMMAND_MODULES = (
-    *("act", "answer", "augment", "classify", "compare", "compare_structures", "detect", "embed", "evaluate", "explain"),
+    *(
+        "act",
+        "answer",
+        "augment",
+        "classify",
+        "compare",
+        "compare_structures",
+        "detect",
+        "embed",
+        "evaluate",
+        "explain",
+    ),
     *("fit", "generate", "inspect", "interop", "models", "runs", "scaling", "search", "tag", "train", "translate"),
 )
 
@@ -109,9 +121,7 @@ def run_command(words: Sequence[str], sandbox: Sandbox, seconds: float) -> Outco
     return Outcome(*list(vars(outcome).values())[:-1], tuple(find_faults(outcome, sandbox, seconds)))
 
 
-def become_command(
-    words: Sequence[str], sandbox: Sandbox, out: Path, err: Path, events: Path, seconds: float
-) -> None:
+def become_command(words: Sequence[str], sandbox: Sandbox, out: Path, err: Path, events: Path, seconds: float) -> None:
     """In the forked process: set the limits, redirect the streams, run the command and exit."""
     os.setsid()
     os.chdir(sandbox.work)
@@ -120,7 +130,7 @@ def become_command(
         [(Path(os.devnull), os.O_RDONLY), (out, os.O_WRONLY | os.O_CREAT), (err, os.O_WRONLY | os.O_CREAT)]
     ):
         os.dup2(os.open(path, flags | (os.O_TRUNC if number else 0), 0o600), number)
-    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", 1, errors="backslashreplace")  # noqa: SIM115
     report = os.open(events, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (mapped + ADDRESS_SPACE,) * 2)
@@ -158,10 +168,8 @@ def wait(child: int, deadline: float) -> tuple[int, resource.struct_rusage, bool
             killed = True
             break
         time.sleep(0.005)
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)  # grandchildren
-    except ProcessLookupError:
-        pass
     return status, usage, killed
 
 
@@ -175,7 +183,7 @@ def find_faults(outcome: Outcome, sandbox: Sandbox, seconds: float) -> list[str]
         faults.append(f"writes: {changes} outside")
     if outcome.seconds >= seconds:
         return [*faults, f"hangs: {outcome.seconds:.0f} s"]
-    if "Traceback (most recent call last)" in outcome.err or "panicked" in outcome.err:
+    if "Traceback (most recent call last)" in outcome.err:
         faults.append(f"traceback: {outcome.err.strip().splitlines()[-1][:200]}")
     elif outcome.status not in (0, 2):
         faults.append(f"status {outcome.status}")
@@ -220,7 +228,9 @@ def run_case(case: Case, sandbox: Sandbox, seconds: float, show: bool) -> list[O
             print(f"FAULT {case.family}/{case.name}: headwise {command[:160]}\n      {fault}", flush=True)
         if show or (outcome.faults and case.refused and outcome.status == 0):
             err = outcome.err.strip().replace(str(sandbox.folder), "")
-            print(f"{case.family}/{case.name}: {command[:120]} -> {outcome.status}, {outcome.seconds:.1f} s: {err[:400]}")
+            print(
+                f"{case.family}/{case.name}: {command[:120]} -> {outcome.status}, {outcome.seconds:.1f} s: {err[:400]}"
+            )
     return outcomes
 
 

@@ -83,7 +83,10 @@ def put_run_tar(sandbox: Sandbox) -> Commands:
         info = tarfile.TarInfo("run/lib/evil")
         info.size = 1
         archive.addfile(info, io.BytesIO(b"x"))
-    return [["runs", "unpack", str(sandbox.write("run.zip", file.getvalue()))], *use(sandbox, "run.zip", "labelled-zip")]
+    return [
+        ["runs", "unpack", str(sandbox.write("run.zip", file.getvalue()))],
+        *use(sandbox, "run.zip", "labelled-zip"),
+    ]
 
 
 MANY = b"a\tb\n" * 1_000_000
@@ -93,9 +96,11 @@ COMPRESSED: dict[str, Callable[[], bytes]] = {
     "one.tsv.xz": lambda: lzma.compress(bytes(3 * 10**8), preset=0),
     "nested.tsv.gz": lambda: gzip.compress(gzip.compress(bytes(10**7))),
     "truncated.tsv.gz": lambda: truncate(gzip.compress(MANY)),
-    "flipped.tsv.xz": lambda: lzma.compress(MANY[:10**6])[:-40] + bytes(40),
+    "flipped.tsv.xz": lambda: lzma.compress(MANY[: 10**6])[:-40] + bytes(40),
     "lying.tsv.gz": lambda: b"not compressed\tat all\n" * 50,
-    "dictionary.tsv.xz": lambda: lzma.compress(b"a\tb\n", format=lzma.FORMAT_XZ, filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 1536 * 2**20}]),
+    "dictionary.tsv.xz": lambda: lzma.compress(
+        b"a\tb\n", format=lzma.FORMAT_XZ, filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 1536 * 2**20}]
+    ),
     "window.tsv.zst": lambda: b"\x28\xb5\x2f\xfd\x00\xb8" + bytes(64),
     "one.tsv.zst": lambda: compress_zstd(bytes(3 * 10**8)),
 }

@@ -11,9 +11,10 @@ import zlib
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from PIL import Image
+
 from hostile_corpus import Commands, Sandbox
 from hostile_corpus.weights import Payload
-from PIL import Image
 
 DEEP = "[" * 60_000
 EXPERIMENT = """
@@ -73,7 +74,9 @@ FILES: dict[str, bytes] = {
     "lying.bmp": b"BM" + struct.pack("<IHHIIiiHHIIiiII", 70, 0, 0, 54, 40, 2**30, 2**30, 1, 24, 0, 0, 0, 0, 0, 0),
     "lying.gif": b"GIF89a" + struct.pack("<HHBBB", 65535, 65535, 0x80, 0, 0) + bytes(6) + b",",
     "loop.tif": b"II*\0\x08\0\0\0" + struct.pack("<H", 1) + struct.pack("<HHII", 256, 4, 1, 8) + struct.pack("<I", 8),
-    "huge.tif": b"II*\0\x08\0\0\0" + struct.pack("<H", 2) + struct.pack("<HHIIHHII", 256, 4, 2**30, 0, 257, 4, 1, 2**31)
+    "huge.tif": b"II*\0\x08\0\0\0"
+    + struct.pack("<H", 2)
+    + struct.pack("<HHIIHHII", 256, 4, 2**30, 0, 257, 4, 1, 2**31)
     + bytes(4),
     "lying.ppm": b"P6 99999999 99999999 255\n" + bytes(100),
     "digits.ppm": b"P6 " + b"9" * 9999 + b" 1 255\n",
@@ -176,7 +179,9 @@ def put_npz(how: str) -> Callable[[Sandbox], Commands]:
             "negative shape": lambda: npy_header("{'descr': '|u1', 'fortran_order': False, 'shape': (-1, 8, 8)}"),
         }[how]()
         names = ("x_train", "y_train")
-        sandbox.write("a.npz", pack_npz({f"{name}.npy": part for name, part in zip(names, (images, labels), strict=True)}))
+        sandbox.write(
+            "a.npz", pack_npz({f"{name}.npy": part for name, part in zip(names, (images, labels), strict=True)})
+        )
         return use(sandbox, "a.npz", "npz")
 
     return make
@@ -193,7 +198,11 @@ def put_idx(images: bytes) -> Callable[[Sandbox], Commands]:
 
 def list_cases() -> Iterator[tuple[str, Callable[[Sandbox], Commands], bool]]:
     for name, content in FILES.items():
-        yield name, put_image(name, content), name not in ("1x400.png", "large.png", "text-bomb.png", "profile-bomb.png")
+        yield (
+            name,
+            put_image(name, content),
+            name not in ("1x400.png", "large.png", "text-bomb.png", "profile-bomb.png"),
+        )
     for how in ("FIFO", "device"):
         yield f"x.png {how}", put_special(how), True
     for name, text in COCO.items():

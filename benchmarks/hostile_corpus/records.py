@@ -127,12 +127,19 @@ def list_cases() -> Iterator[tuple[str, Callable[[Sandbox], Commands], bool]]:
         "environment module": {"environment": "antigravity:Evil-v0"},
         "settings": {"settings": {"observe": "x" * 10_000, "size": 10**9}},
     }.items():
-        yield f"log {name}", change_manifest(**changes), name not in ("returns", "settings", "environment")
+        yield f"log {name}", change_manifest(**changes), name not in ("returns", "settings", "environment", "environment module")
     for name, content in {"deep": DEEP, "list": "[]", "long number": '{"seed": ' + "9" * 9999 + "}"}.items():
         yield f"log manifest {name}", put_manifest(content), True
-    for name in ("empty", "size beyond the file", "huge shape", "offsets beyond the file", "duplicate keys", "deep JSON"):
+    for name in (
+        "empty",
+        "size beyond the file",
+        "huge shape",
+        "offsets beyond the file",
+        "duplicate keys",
+        "deep JSON",
+    ):
         yield f"log shard {name}", put_shard(HEADERS[name]), True
     for name, content in RECORDS.items():
         yield f"records {name}", put_records(content), True
     for name, content in TABLES.items():
-        yield f"table {name}", put_table(content), True
+        yield f"table {name}", put_table(content), name not in ("arm outside", "start from")

@@ -38,8 +38,10 @@ from pydantic import (
 from headwise.errors import UserError, nearest
 from headwise.utils.files import check_name
 
-NonNegativeInt = Annotated[int, Field(ge=0)]
-PositiveInt = Annotated[int, Field(ge=1)]
+MAX_INT = 2**63  # integers of arrays and tensors are smaller
+MAX_SHOWN = 80  # characters of a value in an error sentence
+NonNegativeInt = Annotated[int, Field(ge=0, lt=MAX_INT)]
+PositiveInt = Annotated[int, Field(ge=1, lt=MAX_INT)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
@@ -131,6 +133,12 @@ class Problems(ValueError):
         self.problems = problems
 
 
+def shorten(value: Any) -> str:
+    """A value as an error sentence shows it: in one line, without its middle where it is long."""
+    shown = repr(value)
+    return shown if len(shown) <= MAX_SHOWN else f"{shown[: MAX_SHOWN // 2]} ... {shown[-MAX_SHOWN // 2 :]}"
+
+
 def list_problems(error: ValidationError) -> list[tuple[tuple[str, ...], str]]:
     """pydantic's errors as (path, sentence), nested tables included, without its URLs."""
     problems: list[tuple[tuple[str, ...], str]] = []
@@ -142,7 +150,7 @@ def list_problems(error: ValidationError) -> list[tuple[tuple[str, ...], str]]:
         else:
             text = item["msg"].removeprefix("Value error, ")
             value = item.get("input")
-            shown = f" (it is {value!r})" if isinstance(value, str | int | float | bool) else ""
+            shown = f" (it is {shorten(value)})" if isinstance(value, str | int | float | bool) else ""
             problems.append((path, text[:1].lower() + text[1:] + shown))
     return problems
 

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from headwise.blocks.tables import OUTPUT_LAYERS, PARTS, POSITIONS, TOKEN_EMBEDDINGS, WIRINGS
 from headwise.catalog import MODELS, AnyModel
 from headwise.config import suggestions
-from headwise.config.base import Config, FolderName, Problems, Table, merge, validate
+from headwise.config.base import MAX_INT, Config, FolderName, Problems, Table, merge, validate
 from headwise.data.config import DATA, AnyData
 from headwise.decode.config import DecodeConfig
 from headwise.errors import UserError, nearest
@@ -22,6 +22,7 @@ from headwise.text.config import TOKENISERS, AnyTokeniser, CharactersConfig
 from headwise.train.config import OPTIMIZERS, TrainConfig
 from headwise.train.schedules import SCHEDULES
 from headwise.tuning.config import TuningConfig, inherit_tables
+from headwise.utils import files
 from headwise.utils.files import parse_toml
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Experiment(Config):
     place = ""
 
     name: FolderName = ""  # of the run; empty: the file's name
-    seed: int = Field(1, ge=0)
+    seed: int = Field(1, ge=0, lt=MAX_INT)
     task: AnyTask = Field(default_factory=lambda: cast("AnyTask", TASKS.parse("transduce")))
     data: AnyData
     tokeniser: AnyTokeniser = CharactersConfig()
@@ -185,7 +186,7 @@ class Experiment(Config):
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file; syntax errors are reported with their line."""
     try:
-        return parse_toml(path.read_text(encoding="utf-8"))
+        return files.read_toml(path)
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file; check the path, or copy one of experiments/*.toml") from None
     except IsADirectoryError:

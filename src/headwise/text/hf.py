@@ -13,6 +13,7 @@ from headwise.config.base import Config
 from headwise.errors import UserError
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
 from headwise.text.base import Tokeniser
+from headwise.text.engine import engine_errors
 from headwise.text.normalise import PLAIN, Normaliser
 
 if TYPE_CHECKING:
@@ -173,7 +174,8 @@ class HfTokeniser(Tokeniser):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         texts = [self.normalise(text) for text in texts]
         self._warn_of_special_tokens(texts)
-        encoded = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        with engine_errors():
+            encoded = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [[self._headwise_ids[number] for number in item.ids] for item in encoded]
 
     def _warn_of_special_tokens(self, texts: Sequence[str]) -> None:
@@ -226,7 +228,8 @@ class HfTokeniser(Tokeniser):
         return list(encoding.ids), list(encoding.type_ids)
 
     def _encode_plain(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+        with engine_errors():
+            return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
     @property
     def prepends_bos(self) -> bool:

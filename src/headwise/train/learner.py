@@ -15,12 +15,19 @@ from headwise.blocks.attention.branched import BranchWeights
 from headwise.blocks.experts import ExpertLoad, merge_loads, summarise_loads
 from headwise.blocks.record import collect
 from headwise.blocks.stream import LayerPath
+from headwise.errors import UserError
 from headwise.runs.checkpoint import Checkpoint, restore, unique_tensors
 from headwise.train import hardware, optim, precision
 from headwise.train.config import TrainConfig
 from headwise.train.ema import Ema
 from headwise.train.optim import NO_SCALES
 from headwise.train.state import State, Task
+from headwise.utils.memory import needs_memory
+
+SMALLER_BATCHES = (
+    "lower train.batch_size or train.tokens_per_batch, and raise train.accumulate to keep the examples of a step, or "
+    "shorten the examples"
+)
 
 
 class Learner:
@@ -60,6 +67,10 @@ class Learner:
 
     def step(self, batches: Iterable[Any], step: int, progress: float) -> Tensor:
         """One optimiser step by gradient accumulation over batches; returns the gradient norm, still on the device."""
+        with needs_memory("train: a batch", SMALLER_BATCHES):
+            return self._step(batches, step, progress)
+
+    def _step(self, batches: Iterable[Any], step: int, progress: float) -> Tensor:
         # Seeding each step makes its random numbers a function of seed and step: there is no generator state to save,
         # and random numbers drawn in validation change nothing.
         reseed(self.seed, step, self.device)
@@ -133,7 +144,13 @@ class Learner:
         optim.load_state(self.optimizer, self.model, checkpoint.optimizer)
         self.ema.load(checkpoint.ema)
         self.state.carried = {name: tensor.to(self.device) for name, tensor in checkpoint.carried.items()}
-        return State(**checkpoint.state)
+        try:
+            return State(**checkpoint.state)
+        except TypeError:
+            unknown = ", ".join(sorted(checkpoint.state.keys() - State.__dataclass_fields__.keys()))
+            raise UserError(
+                f"{where}: the state.json of its checkpoint has unknown keys ({unknown}); train anew"
+            ) from None
 
 
 def reseed(seed: int, step: int, device: torch.device) -> None:
