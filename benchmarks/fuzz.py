@@ -71,7 +71,7 @@ def read_arpa(path: Path) -> None:
 
 
 def read_conll(path: Path) -> None:
-    from headwise.data.readers import READERS
+    from headwise.data.readers.tables import READERS
     from headwise.data.readers.base import ReadOptions
 
     for format in ("conll", "conllu", "csv", "tsv", "jsonl", "json", "squad"):

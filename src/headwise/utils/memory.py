@@ -34,6 +34,8 @@ def needs_memory(what: str, remedy: str) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         message = describe_shortage(error, what, remedy)
+    else:
+        return
     raise UserError(message)  # outside of the handler: the exception holds the tensors of its frames
 
 
