@@ -71,12 +71,14 @@ def read_arpa(path: Path) -> None:
 
 
 def read_conll(path: Path) -> None:
-    from headwise.data.readers.tables import READERS
     from headwise.data.readers.base import ReadOptions
+    from headwise.data.readers.tables import READERS
 
     for format in ("conll", "conllu", "csv", "tsv", "jsonl", "json", "squad"):
         with refusals():
-            for _ in READERS[format](path, ReadOptions(columns=("1", "2")) if format in ("csv", "jsonl") else ReadOptions()):
+            for _ in READERS[format](
+                path, ReadOptions(columns=("1", "2")) if format in ("csv", "jsonl") else ReadOptions()
+            ):
                 pass
 
 
@@ -124,7 +126,7 @@ TARGETS: dict[str, tuple[Read, str]] = {  # the reader and the name of its file
 
 
 @contextlib.contextmanager
-def refusals():  # noqa: ANN201
+def refusals():
     """Let a UserError pass: the input is refused."""
     from headwise.errors import UserError
 

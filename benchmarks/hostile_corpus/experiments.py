@@ -116,7 +116,7 @@ def list_cases() -> Iterator[tuple[str, Callable[[Sandbox], Commands], bool]]:
     ):
         yield f"--set {setting}", train_size(setting), True
     for name, source in {
-        "deep": "(" * 100_000, "NUL": "a\0b", "bytes": b"\xff\xfe", "long number": "a = " + "9" * 9999, 
+        "deep": "(" * 100_000, "NUL": "a\0b", "bytes": b"\xff\xfe", "long number": "a = " + "9" * 9999,
         "huge": "#" * 2**23,
         "deep operators": "a = " + "-" * 100_000 + "1",
     }.items():  # fmt: skip

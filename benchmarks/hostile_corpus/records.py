@@ -127,7 +127,11 @@ def list_cases() -> Iterator[tuple[str, Callable[[Sandbox], Commands], bool]]:
         "environment module": {"environment": "antigravity:Evil-v0"},
         "settings": {"settings": {"observe": "x" * 10_000, "size": 10**9}},
     }.items():
-        yield f"log {name}", change_manifest(**changes), name not in ("returns", "settings", "environment", "environment module")
+        yield (
+            f"log {name}",
+            change_manifest(**changes),
+            name not in ("returns", "settings", "environment", "environment module"),
+        )
     for name, content in {"deep": DEEP, "list": "[]", "long number": '{"seed": ' + "9" * 9999 + "}"}.items():
         yield f"log manifest {name}", put_manifest(content), True
     for name in (

@@ -40,8 +40,8 @@ from headwise.utils.files import check_name
 
 MAX_INT = 2**63  # integers of arrays and tensors are smaller
 MAX_SHOWN = 80  # characters of a value in an error sentence
-NonNegativeInt = Annotated[int, Field(ge=0, lt=MAX_INT)]
-PositiveInt = Annotated[int, Field(ge=1, lt=MAX_INT)]
+NonNegativeInt = Annotated[int, Field(ge=0)]
+PositiveInt = Annotated[int, Field(ge=1)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
@@ -73,6 +73,8 @@ class Config(BaseModel):
             place = info.context["place"] if info.context and cls.place else cls.place
             if unknown:
                 raise Problems([((key,), f"unknown key; {cls.suggest(key, data, place)}") for key in unknown])
+            if large := [str(key) for key, value in data.items() if type(value) is int and abs(value) >= MAX_INT]:
+                raise Problems([((key,), "the number has more than 64 bits; choose a smaller one") for key in large])
         return data
 
     @classmethod

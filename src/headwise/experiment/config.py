@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from headwise.blocks.tables import OUTPUT_LAYERS, PARTS, POSITIONS, TOKEN_EMBEDDINGS, WIRINGS
 from headwise.catalog import MODELS, AnyModel
 from headwise.config import suggestions
-from headwise.config.base import MAX_INT, Config, FolderName, Problems, Table, merge, validate
+from headwise.config.base import Config, FolderName, Problems, Table, merge, validate
 from headwise.data.config import DATA, AnyData
 from headwise.decode.config import DecodeConfig
 from headwise.errors import UserError, nearest
@@ -92,7 +92,7 @@ class Experiment(Config):
     place = ""
 
     name: FolderName = ""  # of the run; empty: the file's name
-    seed: int = Field(1, ge=0, lt=MAX_INT)
+    seed: int = Field(1, ge=0)
     task: AnyTask = Field(default_factory=lambda: cast("AnyTask", TASKS.parse("transduce")))
     data: AnyData
     tokeniser: AnyTokeniser = CharactersConfig()

@@ -15,7 +15,6 @@ from headwise.blocks.attention.branched import BranchWeights
 from headwise.blocks.experts import ExpertLoad, merge_loads, summarise_loads
 from headwise.blocks.record import collect
 from headwise.blocks.stream import LayerPath
-from headwise.errors import UserError
 from headwise.runs.checkpoint import Checkpoint, restore, unique_tensors
 from headwise.train import hardware, optim, precision
 from headwise.train.config import TrainConfig
@@ -144,13 +143,7 @@ class Learner:
         optim.load_state(self.optimizer, self.model, checkpoint.optimizer)
         self.ema.load(checkpoint.ema)
         self.state.carried = {name: tensor.to(self.device) for name, tensor in checkpoint.carried.items()}
-        try:
-            return State(**checkpoint.state)
-        except TypeError:
-            unknown = ", ".join(sorted(checkpoint.state.keys() - State.__dataclass_fields__.keys()))
-            raise UserError(
-                f"{where}: the state.json of its checkpoint has unknown keys ({unknown}); train anew"
-            ) from None
+        return State.from_json(checkpoint.state, where)
 
 
 def reseed(seed: int, step: int, device: torch.device) -> None:
