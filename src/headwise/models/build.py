@@ -18,6 +18,7 @@ from headwise.models.entry import Entry
 from headwise.utils.cpu import get_available_memory
 from headwise.utils.memory import is_out_of_memory
 
+SQUARES = 100  # a small model has fewer weights than so many matrices with its largest setting as both sides
 SHOWN_SETTINGS = 3  # the largest ones are named where a model is too large
 INIT_FUNCTIONS = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_, Tensor.normal_, Tensor.uniform_)
 
@@ -36,8 +37,12 @@ class SkipInitOnMeta(TorchFunctionMode):
 def check_memory(make: Callable[[], nn.Module], settings: Mapping[str, Any], copies: int, where: str = "model") -> None:
     """Refuse a model whose weights do not fit in the free memory, in so many copies, before anything is allocated.
 
-    It is built on the meta device; a model of the user's own that cannot be built there is not checked.
+    It is built on the meta device, unless its settings show that it is small; a model of the user's own that cannot be
+    built there is not checked.
     """
+    free, largest = get_available_memory(), find_largest(settings)
+    if not free or (largest and 4 * copies * SQUARES * largest[0][1] ** 2 <= free):
+        return
     try:
         with torch.device("meta"), SkipInitOnMeta():
             count = count_parameters(make())
@@ -46,11 +51,11 @@ def check_memory(make: Callable[[], nn.Module], settings: Mapping[str, Any], cop
             return  # building it with contents says what is wrong
         needed = "more than 2^63 bytes"
     else:
-        size, free = 4 * copies * count, get_available_memory()
-        if not free or size <= free:
+        size = 4 * copies * count
+        if size <= free:
             return
         needed = f"{size / 1e9:,.1f} GB for its {count:,} parameters, and {free / 1e9:,.1f} GB are free"
-    named = ", ".join(f"{where}.{key} = {value:,}" for key, value in find_largest(settings)[:SHOWN_SETTINGS])
+    named = ", ".join(f"{where}.{key} = {value:,}" for key, value in largest[:SHOWN_SETTINGS])
     raise UserError(f"{where}: needs {needed}; choose smaller sizes{f', now {named}' if named else ''}")
 
 
