@@ -35,6 +35,7 @@ _ADVICE = {
     errno.EROFS: "choose a folder that you may write to",
     errno.ELOOP: "delete the link, or use a copy of the folder",
     errno.EMLINK: "use a copy of the folder",
+    errno.EISDIR: "delete it, or choose another folder",
     errno.EINVAL: "delete it, or choose another folder",
 }
 
@@ -93,6 +94,8 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
     os.close(handle)
     if stat.S_ISREG(facts.st_mode):
         raise OSError(errno.EMLINK, "it is a hard link to another file", str(path))
+    if stat.S_ISDIR(facts.st_mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
