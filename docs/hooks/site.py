@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = {  # documents outside docs/ -> their pages
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
     "CHANGELOG.md": "changes.md",
     "benchmarks/README.md": "benchmarks.md",
 }

@@ -123,3 +123,11 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
 def test_a_vocabulary_of_another_size_is_refused(model, tmp_path):
     with pytest.raises(UserError, match="the model has 11 tokens, the vocabulary 10"):
         to_arpa(model, tmp_path / "model.arpa", VOCABULARY[:-1])
+
+
+@pytest.mark.parametrize("counts", ["ngram 1=" + "9" * 5000, "ngram " + "9" * 5000 + "=1", "ngram 1=" + "9" * 18])
+def test_absurd_counts_are_refused(tmp_path, counts):
+    path = tmp_path / "model.arpa"
+    path.write_text(f"\\data\\\n{counts}\n\n\\1-grams:\n-1\t<s>\n-1\t</s>\n\n\\end\\\n")
+    with pytest.raises(UserError, match=r"model.arpa, line \d"):
+        from_arpa(path)

@@ -15,7 +15,7 @@ import torch
 from headwise.errors import UserError
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, load_latest, save
-from headwise.utils.files import apply_umask, atomic_folder, recover, write, writing
+from headwise.utils.files import apply_umask, atomic_folder, parse_toml, recover, write, writing
 
 NOBODY = 65534
 BIG = {"weight": torch.zeros(50_000)}
@@ -135,3 +135,24 @@ def test_a_file_gets_the_mode_of_any_new_file(umask: int, mode: int, tmp_path: P
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == mode
     assert list(tmp_path.iterdir()) == [path]
+
+
+DEEP_TOML = {
+    "a key of many parts": ".".join("a" * 30_000) + " = 1",
+    "a quoted key of many parts": '"a".' * 30_000 + "a = 1",
+    "a table of many parts": "[" + ".".join("a" * 30_000) + "]\nb = 1",
+    "lists": "a = " + "[" * 200 + "]" * 200,
+    "many lists": "a = " + "[" * 60_000,
+    "inline tables": "a = " + "{b = " * 150 + "1" + "}" * 150,
+}
+
+
+@pytest.mark.parametrize("text", DEEP_TOML.values(), ids=DEEP_TOML)
+def test_deep_toml_is_refused_at_once(text):
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parse_toml(text)
+
+
+def test_long_texts_and_words_are_no_deep_toml():
+    assert parse_toml(f'a = "{"x" * 10**6}"\n{"b" * 10**5} = 1')["a"] == "x" * 10**6
+    assert parse_toml("[a.b.c.d]\ne.f = [[1, {g = 2}]]") == {"a": {"b": {"c": {"d": {"e": {"f": [[1, {"g": 2}]]}}}}}}

@@ -9,6 +9,7 @@ from PIL import Image
 from headwise.errors import UserError
 from headwise.vision.config import ImagesConfig
 from headwise.vision.corpora import load_images
+from headwise.vision.image_index import resolve_below
 
 
 def load(root, **settings):
@@ -120,3 +121,9 @@ def test_errors_in_captions_are_named(coco, content, sentence):
     (coco / "list.tsv").write_text(content)
     with pytest.raises(UserError, match=sentence):
         load(coco, format="captions", train=("list.tsv", "pictures"))
+
+
+@pytest.mark.parametrize("name", ["\ud800.png", "a\0.png"])
+def test_names_that_no_file_can_have_are_refused(tmp_path, name):
+    with pytest.raises(UserError, match="is not a file below"):
+        resolve_below(tmp_path, name, "list.json")

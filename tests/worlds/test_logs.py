@@ -95,7 +95,8 @@ def damage(log: Path, change) -> None:
         (lambda data: data["files"].update({"missing.safetensors": "0"}), "cannot be read"),
         (lambda data: data["spaces"].update(actions=2), "its arrays do not fit those of manifest.json"),
         (lambda data: data["spaces"].update(shape=[]), "it may be damaged"),
-        (lambda data: data.update(settings=3), "it may be damaged"),
+        (lambda data: data.update(settings=3), "settings, policies and files must be objects"),
+        (lambda data: data.update(files=["a"]), "settings, policies and files must be objects"),
     ],
 )
 def test_damaged_logs_are_refused(tmp_path: Path, change, message: str) -> None:
@@ -134,3 +135,8 @@ def test_what_agents_cannot_read_is_refused() -> None:
         Environment.of("zzzzzzzz")
     with pytest.raises(UserError, match="coin"):
         Environment.of("grid", {"coin": 3}).make(1)
+
+
+def test_a_log_cannot_name_a_module_to_import() -> None:
+    with pytest.raises(UserError, match="antigravity:Evil-v0: names a module to import"):
+        Environment("antigravity:Evil-v0").make(1)

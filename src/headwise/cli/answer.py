@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from headwise.cli.common import Checkpoint, Device, Json, Threads, load_model
 from headwise.errors import UserError
+from headwise.utils.files import read_bytes
 
 
 def answer(
@@ -38,7 +39,7 @@ def answer(
     if not questions:
         raise UserError("name at least one question, in quotes")
     try:
-        context = " ".join(text.read_text(encoding="utf-8").split())
+        context = " ".join(read_bytes(text).decode().split())
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"--text {text}: cannot be read ({error})") from None
     loaded = load_model(run, checkpoint, device, threads)

@@ -14,6 +14,7 @@ from headwise import __version__
 from headwise.config.plugins import take_options
 from headwise.errors import UserError
 from headwise.utils.console import make_console
+from headwise.utils.memory import describe_shortage, is_out_of_memory
 
 # group -> name -> (module and function, line of `headwise --help`, shown without importing the module)
 COMMANDS = {
@@ -139,6 +140,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(2)
     except CycloptsError as error:
         print(f"headwise: {describe_usage_error(error)}", file=sys.stderr)
+        sys.exit(2)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        what = describe_shortage(error, "this", "choose smaller sizes, shorter inputs or fewer at once")
+        print(f"headwise: {what}", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:
         # The reader of stdout has closed it, as `| head` does; without this Python reports an error on exit.

@@ -38,6 +38,8 @@ from pydantic import (
 from headwise.errors import UserError, nearest
 from headwise.utils.files import check_name
 
+MAX_INT = 2**63  # integers of arrays and tensors are smaller
+MAX_SHOWN = 80  # characters of a value in an error sentence
 NonNegativeInt = Annotated[int, Field(ge=0)]
 PositiveInt = Annotated[int, Field(ge=1)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
@@ -71,6 +73,8 @@ class Config(BaseModel):
             place = info.context["place"] if info.context and cls.place else cls.place
             if unknown:
                 raise Problems([((key,), f"unknown key; {cls.suggest(key, data, place)}") for key in unknown])
+            if large := [str(key) for key, value in data.items() if type(value) is int and abs(value) >= MAX_INT]:
+                raise Problems([((key,), "the number has more than 64 bits; choose a smaller one") for key in large])
         return data
 
     @classmethod
@@ -131,6 +135,12 @@ class Problems(ValueError):
         self.problems = problems
 
 
+def shorten(value: Any) -> str:
+    """A value as an error sentence shows it: in one line, without its middle where it is long."""
+    shown = repr(value)
+    return shown if len(shown) <= MAX_SHOWN else f"{shown[: MAX_SHOWN // 2]} ... {shown[-MAX_SHOWN // 2 :]}"
+
+
 def list_problems(error: ValidationError) -> list[tuple[tuple[str, ...], str]]:
     """pydantic's errors as (path, sentence), nested tables included, without its URLs."""
     problems: list[tuple[tuple[str, ...], str]] = []
@@ -142,7 +152,7 @@ def list_problems(error: ValidationError) -> list[tuple[tuple[str, ...], str]]:
         else:
             text = item["msg"].removeprefix("Value error, ")
             value = item.get("input")
-            shown = f" (it is {value!r})" if isinstance(value, str | int | float | bool) else ""
+            shown = f" (it is {shorten(value)})" if isinstance(value, str | int | float | bool) else ""
             problems.append((path, text[:1].lower() + text[1:] + shown))
     return problems
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import IO
 from headwise.data.compression import decompress, strip_suffix
 from headwise.data.encodings import convert_to_utf8, suggest_iconv
 from headwise.errors import UserError
+from headwise.utils.files import open_regular
 
 TEXT_SUFFIXES = (".txt", ".jsonl")  # of the files that a folder of texts stands for, plain or compressed
 BLOCK = 2**18  # bytes read at a time
@@ -24,7 +26,7 @@ MAX_LINE = 2**26  # bytes: a small archive can unpack to a line that fills the m
 def open_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a file, plain or compressed, for reading bytes; an OS or decompression error becomes a `UserError`."""
     try:
-        with open(path, "rb") as file, decompress(file, path) as content:
+        with os.fdopen(open_regular(path), "rb") as file, decompress(file, path) as content:
             yield content
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file; check its path") from None

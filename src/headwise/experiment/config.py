@@ -22,6 +22,7 @@ from headwise.text.config import TOKENISERS, AnyTokeniser, CharactersConfig
 from headwise.train.config import OPTIMIZERS, TrainConfig
 from headwise.train.schedules import SCHEDULES
 from headwise.tuning.config import TuningConfig, inherit_tables
+from headwise.utils import files
 from headwise.utils.files import parse_toml
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ class Experiment(Config):
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file; syntax errors are reported with their line."""
     try:
-        return parse_toml(path.read_text(encoding="utf-8"))
+        return files.read_toml(path)
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file; check the path, or copy one of experiments/*.toml") from None
     except IsADirectoryError:

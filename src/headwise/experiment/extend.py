@@ -40,7 +40,7 @@ def extend_budget(run: Run, experiment: Experiment, extension: Extension) -> tup
     checkpoint = load_latest(run)
     if checkpoint is None:
         raise UserError(f"{run.path} has no checkpoint yet; resume it without a further budget first")
-    state = State(**checkpoint.state)
+    state = State.from_json(checkpoint.state, str(run.path))
     restart = RestartConfig(
         step=state.step,
         epoch=state.epoch,

@@ -16,6 +16,7 @@ from headwise.errors import UserError
 from headwise.experiment.config import Experiment, parse_experiment
 from headwise.experiment.convert import from_gguf, from_hf
 from headwise.inference.trained_model import TrainedModel
+from headwise.models.build import check_memory
 from headwise.runs import Run
 from headwise.runs.checkpoint import load_weights, restore
 from headwise.runs.parts import read_parts
@@ -58,7 +59,11 @@ def load(
     run = Run.open(path)
     experiment = read_experiment(run, trust)
     tokenisers = Tokenisers.load(run.tokenizer)
-    model = experiment.create_task(tokenisers).build(experiment.model)
+    task = experiment.create_task(tokenisers)
+    check_memory(
+        lambda: task.build(experiment.model), experiment.model.model_dump(), 1, f"{path / 'config.toml'}: model"
+    )
+    model = task.build(experiment.model)
     add_lora(model, experiment.tuning.lora)
     restore(model, load_weights(run, which), str(path))
     if experiment.tuning.lora.rank:  # fold LoRA into the weights: only training keeps it apart
@@ -69,6 +74,7 @@ def load(
 
 def read_experiment(run: Run, trust: bool = False) -> Experiment:
     """The experiment of a run, after its own parts are imported, if they are trusted."""
+    run.verify()
     use_kept_parts(read_parts(run.path), run.path, trust)
     try:
         return parse_experiment(run.config, str(run.path / "config.toml"))

@@ -23,6 +23,7 @@ from headwise.experiment.extend import Extension, extend_budget
 from headwise.experiment.load import load, load_vectors, read_experiment
 from headwise.inference.trained_model import TrainedModel
 from headwise.interop.hf.hub import is_repository
+from headwise.models.build import check_memory
 from headwise.models.cost import count_cost
 from headwise.models.summary import TRAINING_PASSES
 from headwise.runs import Run
@@ -63,6 +64,7 @@ def train_experiment(
     run = Run.create_unique(folder, experiment.name or "run", config, parts, info)
     write_record(run, Path(), files)
     prepared.tokenisers.save(run.tokenizer)
+    run.seal()
     if experiment.init_from:  # a resumed run does not need the pretrained model again
         save(run, first)
     return run, _train(run, experiment, prepared, model, task, data, announce, **options)
@@ -156,8 +158,11 @@ def load_pretrained(init_from: str) -> TrainedModel:
 
 def _build_model(experiment: Experiment, tokenisers: Tokenisers, announce: Announce, first: bool = True) -> nn.Module:
     """The model, initialised with its seed; if no other weights follow (`first`), also with given word vectors."""
+    task = experiment.create_task(tokenisers)
+    # weights and gradients; the states of optimisers differ
+    check_memory(lambda: task.build(experiment.model), experiment.model.model_dump(), copies=2)
     torch.manual_seed(experiment.seed)
-    model: nn.Module = experiment.create_task(tokenisers).build(experiment.model)
+    model: nn.Module = task.build(experiment.model)
     if first and (vectors := getattr(experiment.model, "embeddings", "")):
         initialise(model, tokenisers, load_vectors(vectors), announce)
     return model

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from headwise.config.base import Config, Problems, validate
 from headwise.errors import UserError
-from headwise.utils.files import parse_toml
+from headwise.utils.files import parse_toml, read_bytes
 
 Numbers = tuple[tuple[float, ...], ...]
 MAX_SIZE = 12  # rows or columns; more would not be readable
@@ -27,7 +27,7 @@ def load_shipped(cls: type[Example], name: str) -> Example:
 def load_file(cls: type[Example], path: Path) -> Example:
     """An example from a user's file."""
     try:
-        return parse_example(cls, path.read_text("utf-8"), str(path))
+        return parse_example(cls, read_bytes(path).decode(), str(path))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()})") from None
     except UnicodeDecodeError as error:

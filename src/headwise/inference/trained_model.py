@@ -76,6 +76,7 @@ class TrainedModel:
         save(run, checkpoint)
         if self.run and (record := read_record(self.run)).folder:
             write_record(run, Path(record.folder), record.files)
+        run.seal()
         return run
 
     @cached_property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 import struct
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from headwise.errors import UserError
 from headwise.interop.gguf_quants import TYPES, TensorType
+from headwise.utils.files import open_regular
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
 NUMBERS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
@@ -140,7 +142,7 @@ class GgufFile:
     def __init__(self, path: Path):
         self.path = path
         try:
-            with path.open("rb") as file:
+            with os.fdopen(open_regular(path), "rb") as file:
                 self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             raise UserError(f"{path}: cannot be read ({error}); name a GGUF file") from None

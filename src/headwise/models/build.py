@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -14,7 +15,11 @@ from headwise.blocks.stack import count_parameters
 from headwise.config.base import validate
 from headwise.errors import UserError
 from headwise.models.entry import Entry
+from headwise.utils.cpu import get_available_memory
+from headwise.utils.memory import is_out_of_memory
 
+SQUARES = 100  # a small model has fewer weights than so many matrices with its largest setting as both sides
+SHOWN_SETTINGS = 3  # the largest ones are named where a model is too large
 INIT_FUNCTIONS = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_, Tensor.normal_, Tensor.uniform_)
 
 
@@ -27,6 +32,46 @@ class SkipInitOnMeta(TorchFunctionMode):
         if func in INIT_FUNCTIONS and isinstance(weight, Tensor) and weight.is_meta:
             return weight
         return func(*args, **kwargs)
+
+
+def check_memory(make: Callable[[], nn.Module], settings: Mapping[str, Any], copies: int, where: str = "model") -> None:
+    """Refuse a model whose weights do not fit in the free memory, in so many copies, before anything is allocated.
+
+    It is built on the meta device, unless its settings show that it is small; a model of the user's own that cannot be
+    built there is not checked.
+    """
+    free, largest = get_available_memory(), find_largest(settings)
+    if not free or (largest and 4 * copies * SQUARES * largest[0][1] ** 2 <= free):
+        return
+    try:
+        with torch.device("meta"), SkipInitOnMeta():
+            count = count_parameters(make())
+    except Exception as error:
+        if not is_out_of_memory(error):
+            return  # building it with contents says what is wrong
+        needed = "more than 2^63 bytes"
+    else:
+        size = 4 * copies * count
+        if size <= free:
+            return
+        needed = f"{size / 1e9:,.1f} GB for its {count:,} parameters, and {free / 1e9:,.1f} GB are free"
+    named = ", ".join(f"{where}.{key} = {value:,}" for key, value in largest[:SHOWN_SETTINGS])
+    raise UserError(f"{where}: needs {needed}; choose smaller sizes{f', now {named}' if named else ''}")
+
+
+def find_largest(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, int]]:
+    """The integers of nested settings with the paths of their keys, the largest first.
+
+    >>> find_largest({"width": 512, "encoder": {"depth": 6}, "tied": True})
+    [('width', 512), ('encoder.depth', 6)]
+    """
+    numbers: list[tuple[str, int]] = []
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            numbers += find_largest(value, f"{prefix}{key}.")
+        elif type(value) is int:
+            numbers.append((prefix + key, value))
+    return sorted(numbers, key=lambda item: -item[1])
 
 
 def build(

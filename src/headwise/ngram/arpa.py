@@ -18,7 +18,7 @@ import torch
 from headwise.errors import UserError
 from headwise.ngram.backoff import Backoff, NgramTable
 from headwise.text import PAD, SPECIALS
-from headwise.utils.files import write
+from headwise.utils.files import read_bytes, write
 
 LOG_ZERO = -99.0
 LN10 = math.log(10)
@@ -104,13 +104,17 @@ class Gram:
     line: int
 
 
+COUNT = re.compile(r"ngram\s+(\d{1,9})\s*=\s*(\d{1,18})")
+MAX_BYTES = 2**32  # of a file
+
+
 class Lines:
     """The non-blank lines of a file, and errors with line numbers."""
 
     def __init__(self, path: Path):
         self.path, self.number = path, 0
         try:
-            self.remaining = iter(path.read_text(encoding="utf-8").split("\n"))
+            self.remaining = iter(read_bytes(path, MAX_BYTES).decode().split("\n"))
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror}") from None
         except UnicodeDecodeError:
@@ -132,7 +136,7 @@ def read_header(lines: Lines) -> list[int]:
         if not line:
             raise lines.error("found no \\data\\; this is not an ARPA file")
     sizes: list[int] = []
-    while match := re.fullmatch(r"ngram\s+(\d+)\s*=\s*(\d+)", line := lines.next()):
+    while match := re.fullmatch(COUNT, line := lines.next()):
         if int(match[1]) != len(sizes) + 1:
             raise lines.error(f"expected the number of {len(sizes) + 1}-grams, not '{line}'")
         sizes.append(int(match[2]))

@@ -21,13 +21,13 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from headwise.errors import UserError
 from headwise.runs import data_record
 from headwise.runs.data_record import read_record, write_record
-from headwise.runs.manifest import parse_manifest, render_manifest
+from headwise.runs.manifest import NAME, parse_manifest, render_manifest
 from headwise.runs.run import Run, RunExists
 from headwise.utils.files import MAX_TEXT_BYTES, atomic_folder, check_name, discard, open_regular, writing
 
 MANIFEST = "archive.json"
 KNOWN = re.compile(
-    r"(config\.toml|(info|data|tokenizer|items|outcome)\.json|metrics\.jsonl|best|last|README\.md"
+    r"(config\.toml|(info|data|tokenizer|items|outcome|manifest)\.json|metrics\.jsonl|best|last|README\.md"
     r"|(confusion|alignment)\.svg|parts/([\w-]+\.py|manifest\.json)"
     r"|checkpoints/step-\d{1,18}/((model|optimizer|ema|carried|data)\.safetensors|(state|manifest)\.json)"
     r"|tensorboard/events\.out\.tfevents\.[\w.-]+|data/.+)",
@@ -66,7 +66,7 @@ def archive_run(run: Run, file: Path, data: Mapping[str, Path] | None = None) ->
         raise UserError(f"{file} exists already; choose another name, or delete it")
     names = list(_list_files(run.path))
     stored = {f"data/{name}": path for name, path in (data or {}).items()}
-    files = {name: run.path / name for name in names if KNOWN.fullmatch(name)} | stored
+    files = {name: run.path / name for name in names if KNOWN.fullmatch(name) and name != NAME} | stored
     for name in files:
         if not _is_below(name):
             raise UserError(f"{name!r}: an archive has no names with control characters, \\ or :; rename the file")
@@ -99,6 +99,7 @@ def unpack(file: Path, folder: Path) -> Run:
                     if _extract(archive, entry, temporary / path) != manifest[path]:
                         raise _refuse(file, f"{path} differs from {MANIFEST} (size or SHA-256)")
                 (temporary / "checkpoints").mkdir(exist_ok=True)
+                Run(temporary).seal()
     except FileNotFoundError:
         raise UserError(f"{file}: there is no such file; name a zip that `headwise runs archive` wrote") from None
     except OSError as error:

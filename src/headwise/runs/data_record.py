@@ -51,7 +51,8 @@ def write_record(run: Run, folder: Path, files: Sequence[FileRecord]) -> None:
     """Write the data.json of a run whose relative data paths start from `folder`."""
     absolute = folder.absolute()
     record = DataRecord(str(absolute), os.path.relpath(absolute, run.path.absolute()), tuple(files))
-    write(run.path / NAME, record.to_json())
+    with run.changing():
+        write(run.path / NAME, record.to_json())
 
 
 def read_record(run: Run) -> DataRecord:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headwise.errors import UserError
-from headwise.utils.files import open_regular, parse_json, read_bytes
+from headwise.utils.files import open_regular, parse_json, read_bytes, write
 
 NAME = "manifest.json"
 
@@ -21,13 +21,13 @@ class Damaged(UserError):
 
     def __init__(self, path: Path, what: str):
         super().__init__(f"{path} is damaged: {what}; use another checkpoint")
-        self.path = path
+        self.path, self.what = path, what
 
 
-def write_manifest(folder: Path) -> None:
-    """Write the manifest of all files that are in the folder now."""
-    files = {file.name: _describe_file(file) for file in sorted(folder.iterdir()) if file.name != NAME}
-    (folder / NAME).write_text(render_manifest(files), encoding="utf-8")
+def write_manifest(folder: Path, names: Iterable[str] | None = None) -> None:
+    """Write the manifest of all files that are in the folder now, or of these, atomically."""
+    listed = sorted(file.name for file in folder.iterdir() if file.name != NAME) if names is None else names
+    write(folder / NAME, render_manifest({name: _describe_file(folder / name) for name in listed}))
 
 
 def list_files(folder: Path) -> list[str]:

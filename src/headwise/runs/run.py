@@ -6,6 +6,7 @@
       data.json         where the data were; size, time and SHA-256 of each file (data_record.py)
       tokenizer.json    (written by the tokenisers)
       parts/            copies of the user's parts files, manifest.json; absent where all parts are built in
+      manifest.json     size and SHA-256 of config.toml, info.json, data.json and tokenizer.json
       metrics.jsonl     one row a line
       checkpoints/step-N/   model, optimizer, ema (safetensors), state.json, manifest.json
       best, last        each names a checkpoint
@@ -34,6 +35,7 @@ from typing import IO, Any
 import tomli_w
 
 from headwise.errors import UserError
+from headwise.runs import manifest
 from headwise.runs.metrics import Metrics
 from headwise.runs.parts import write_parts
 from headwise.utils.cpu import describe_cpu
@@ -56,10 +58,12 @@ from headwise.utils.notebook import render
 # Types of the keys of info.json and of a checkpoint's state.json; other keys may hold anything.
 INFO_TYPES = {"created": str}
 COUNTS = ("step", "epoch", "index", "tokens", "validated", "stale", "skips")
+MAX_COUNT = 2**63
 STATE_TYPES = {**dict.fromkeys(COUNTS, int), "minutes": float, "best": dict}
 BEST_TYPES = {"name": str, "value": float, "step": int}
 NO_INFO: Mapping[str, Any] = MappingProxyType({})
 MAX_POINTER_BYTES = 100  # bytes at most of `best` and `last`
+SEALED = ("config.toml", "info.json", "data.json", "tokenizer.json")  # the files in the manifest of the run itself
 NO_PARTS: Mapping[str, bytes] = {}
 
 
@@ -153,7 +157,35 @@ class Run:
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Replace config.toml, atomically."""
-        write(self.path / "config.toml", tomli_w.dumps(dict(config)))
+        with self.changing():
+            write(self.path / "config.toml", tomli_w.dumps(dict(config)))
+
+    def seal(self) -> None:
+        """Write the manifest of the files that a run is rebuilt from."""
+        with writing(self.path / manifest.NAME):
+            manifest.write_manifest(self.path, [name for name in SEALED if (self.path / name).is_file()])
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Change files of the manifest. A process killed meanwhile leaves a run without one, which is not checked."""
+        path = self.path / manifest.NAME
+        sealed = path.is_file()
+        with writing(path):
+            path.unlink(missing_ok=True)
+        yield
+        if sealed:
+            self.seal()
+
+    def verify(self) -> None:
+        """Compare the files that a run is rebuilt from with its manifest: a flipped bit of a vocabulary or a setting
+        would change outputs silently."""
+        if not (self.path / manifest.NAME).exists():
+            return
+        try:
+            manifest.verify_files(self.path, SEALED)
+        except manifest.Damaged as error:
+            remedy = f"restore a copy, or delete {manifest.NAME} if you have changed it yourself"
+            raise UserError(f"{error.path} is damaged: {error.what}; {remedy}") from None
 
     @property
     def info(self) -> dict[str, Any]:
@@ -334,5 +366,5 @@ def _check_types(path: Path, data: Mapping[str, Any], types: Mapping[str, type])
     for key, expected in types.items():
         value = data.get(key, expected())
         actual = float if expected is float and type(value) is int else type(value)  # an int is a valid float
-        if actual is not expected:
+        if actual is not expected or (key in COUNTS and not 0 <= value < MAX_COUNT):
             raise UserError(f"{path}: {key} is {shorten(value)}; restore a copy or delete the file")

@@ -15,6 +15,7 @@ from headwise.config.base import Config
 from headwise.errors import UserError
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
 from headwise.text.base import Tokeniser
+from headwise.text.engine import engine_errors
 from headwise.text.normalise import PLAIN, Normaliser
 
 if TYPE_CHECKING:
@@ -175,7 +176,8 @@ class HfTokeniser(Tokeniser):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         texts = [self.normalise(text) for text in texts]
         self._warn_of_special_tokens(texts)
-        encoded = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        with engine_errors():
+            encoded = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [[self._headwise_ids[number] for number in item.ids] for item in encoded]
 
     def encode_words(self, texts: Sequence[Sequence[str]]) -> list[list[list[int]]]:
@@ -246,7 +248,8 @@ class HfTokeniser(Tokeniser):
         return list(encoding.ids), list(encoding.type_ids)
 
     def _encode_plain(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+        with engine_errors():
+            return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
     @property
     def prepends_bos(self) -> bool:

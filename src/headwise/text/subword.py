@@ -16,6 +16,7 @@ from headwise.config.base import Config
 from headwise.text import SPECIALS, UNK
 from headwise.text.base import Tokeniser
 from headwise.text.config import BpeConfig, UnigramConfig
+from headwise.text.engine import engine_errors
 from headwise.text.normalise import Normaliser
 
 if TYPE_CHECKING:
@@ -40,10 +41,12 @@ class Subword(Tokeniser):
         return " " + self.normalise(text) if text else ""
 
     def encode(self, text: str) -> list[int]:
-        return [i + SHIFT for i in self.engine.encode(self._add_space(text)).ids]
+        with engine_errors():
+            return [i + SHIFT for i in self.engine.encode(self._add_space(text)).ids]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        encoded = self.engine.encode_batch_fast([self._add_space(text) for text in texts])
+        with engine_errors():
+            encoded = self.engine.encode_batch_fast([self._add_space(text) for text in texts])
         return [[i + SHIFT for i in item.ids] for item in encoded]
 
     def decode(self, ids: Iterable[int]) -> str:

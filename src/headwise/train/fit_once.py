@@ -26,7 +26,7 @@ def fit_once(
     """Fit the model, validate it and save it as step 1; a run that has a checkpoint is not fitted again."""
     with run.lock():
         if checkpoint := load_latest(run):
-            return to_result(State(**checkpoint.state))
+            return to_result(State.from_json(checkpoint.state, str(run.path)))
         observer = Observers([MetricsFile(run.metrics)], observers)
         with observer.observe(run, 0) as results:
             start = monotonic()

@@ -21,6 +21,12 @@ from headwise.train.config import TrainConfig
 from headwise.train.ema import Ema
 from headwise.train.optim import NO_SCALES
 from headwise.train.state import HasAfterStep, State, Task
+from headwise.utils.memory import needs_memory
+
+SMALLER_BATCHES = (
+    "lower train.batch_size or train.tokens_per_batch, and raise train.accumulate to keep the examples of a step, or "
+    "shorten the examples"
+)
 
 
 class AnyLearner(Protocol):
@@ -81,6 +87,10 @@ class Learner:
 
     def step(self, batches: Iterable[Any], step: int, progress: float) -> Tensor:
         """One optimiser step by gradient accumulation over batches; returns the gradient norm, still on the device."""
+        with needs_memory("train: a batch", SMALLER_BATCHES):
+            return self._step(batches, step, progress)
+
+    def _step(self, batches: Iterable[Any], step: int, progress: float) -> Tensor:
         # Seeding each step makes its random numbers a function of seed and step: there is no generator state to save,
         # and random numbers drawn in validation change nothing.
         reseed(self.seed, step, self.device)
@@ -159,7 +169,7 @@ class Learner:
         optim.load_state(self.optimizer, self.model, checkpoint.optimizer)
         self.ema.load(checkpoint.ema)
         self.state.carried = {name: tensor.to(self.device) for name, tensor in checkpoint.carried.items()}
-        return State(**checkpoint.state)
+        return State.from_json(checkpoint.state, where)
 
 
 def reseed(seed: int, step: int, device: torch.device) -> None:

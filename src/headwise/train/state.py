@@ -9,6 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from torch import Tensor, nn
 
+from headwise.errors import UserError
+
 Row = Mapping[str, Any]
 Validate = Callable[[nn.Module], Mapping[str, float]]
 Samples = Callable[[nn.Module], Sequence[Mapping[str, str]]]
@@ -97,6 +99,14 @@ class State:
     best: dict[str, Any] = field(default_factory=dict)  # name, value, step
     stale: int = 0  # validations since the best one, for early stopping
     skips: int = 0  # skipped updates in a row
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], where: str) -> State:
+        """The state of a checkpoint; `where` names the run in an error. The types of known keys are checked when the
+        checkpoint is read."""
+        if unknown := ", ".join(map(repr, sorted(data.keys() - cls.__dataclass_fields__.keys()))):
+            raise UserError(f"{where}: the state.json of its checkpoint has unknown keys ({unknown}); train it anew")
+        return cls(**data)
 
     def without_minutes(self) -> dict[str, Any]:
         """The state as a dict without the clock, to compare two states."""

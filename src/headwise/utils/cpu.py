@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 from pathlib import Path
 from time import sleep
 
@@ -51,10 +52,16 @@ def _read_idle_ticks() -> dict[int, int]:
 
 
 def get_available_memory() -> int:
-    """Bytes of memory that are free, or can be freed without swapping; 0 if the system does not report it."""
+    """Bytes of memory that are free, or can be freed without swapping, and that this process may map; 0 if the system
+    does not report it."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return 0
     sizes = dict(line.split(":") for line in lines if ":" in line)
-    return 1024 * int(sizes.get("MemAvailable", "0 kB").split()[0])
+    available = 1024 * int(sizes.get("MemAvailable", "0 kB").split()[0])
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return available
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    return max(min(available, limit - mapped), 1)

@@ -7,6 +7,7 @@ be replaced. `recover` cleans up both.
 import errno
 import json
 import os
+import re
 import shutil
 import stat
 import tomllib
@@ -20,6 +21,10 @@ from headwise.errors import UserError
 Stage = Callable[[str], None]
 MAX_NAME_BYTES = 200  # bytes; file systems take 255, and -2 or .tmp- may be added
 MAX_TEXT_BYTES = 256 * 2**20  # bytes of a JSON, TOML or metrics file
+MAX_TOML_BYTES = 16 * 2**20
+MAX_TOML_DEPTH = 100  # of tables and lists: code that follows them is recursive
+# A key of more parts: tomllib takes time with the third power of their number.
+_LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}""")
 
 _ADVICE = {
     errno.ENOSPC: "free some space or choose another disk",
@@ -30,6 +35,7 @@ _ADVICE = {
     errno.EROFS: "choose a folder that you may write to",
     errno.ELOOP: "delete the link, or use a copy of the folder",
     errno.EMLINK: "use a copy of the folder",
+    errno.EISDIR: "delete it, or choose another folder",
     errno.EINVAL: "delete it, or choose another folder",
 }
 
@@ -88,6 +94,8 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
     os.close(handle)
     if stat.S_ISREG(facts.st_mode):
         raise OSError(errno.EMLINK, "it is a hard link to another file", str(path))
+    if stat.S_ISDIR(facts.st_mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
@@ -127,15 +135,30 @@ def parse_json(text: str) -> Any:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Parse an untrusted TOML file; raises only OSError and ValueError."""
-    return parse_toml(read_bytes(path).decode("utf-8"))
+    return parse_toml(read_bytes(path, MAX_TOML_BYTES).decode("utf-8"))
 
 
 def parse_toml(text: str) -> dict[str, Any]:
     """`tomllib.loads`, but too deep nesting is a ValueError, like every other error."""
     try:
-        return tomllib.loads(text)
+        if _LONG_KEY.search(text):
+            raise RecursionError
+        tables = tomllib.loads(text)
+        _check_depth(tables)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    return tables
+
+
+def _check_depth(tables: dict[str, Any]) -> None:
+    """Raise RecursionError for tables and lists within more than MAX_TOML_DEPTH others."""
+    level: list[Any] = [tables]
+    for _ in range(MAX_TOML_DEPTH):
+        inner = [item for each in level for item in (each.values() if isinstance(each, dict) else each)]
+        level = [item for item in inner if isinstance(item, dict | list)]
+        if not level:
+            return
+    raise RecursionError
 
 
 def sync(path: Path) -> None:

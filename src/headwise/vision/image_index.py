@@ -141,9 +141,17 @@ def stat_file(path: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
+def _is_encodable(name: str) -> bool:
+    """Whether a file may have this name: one without null characters and lone surrogates."""
+    try:
+        return b"\0" not in name.encode()
+    except UnicodeEncodeError:
+        return False
+
+
 def resolve_below(folder: Path, name: str, where: str) -> Path:
     """The path of a file that a list names; it must be below the folder."""
     path = Path(name)
-    if not path.name or "\0" in name or path.anchor or ".." in path.parts:
-        raise UserError(f"{where}: '{name}' is not a file below {folder}; write paths that start there")
+    if not path.name or not _is_encodable(name) or path.anchor or ".." in path.parts:
+        raise UserError(f"{where}: {name!r} is not a file below {folder}; write paths that start there")
     return folder / path

@@ -177,6 +177,8 @@ class Environment:
         return self.id in map(get_id, HOMES)
 
     def _make(self, make: Any) -> Any:
+        if ":" in self.id:  # Gymnasium would import this module, and the id may come from a log or a run
+            raise UserError(f"{self.id}: names a module to import; register the environment in a file of your own")
         register_worlds()
         try:
             return make()

@@ -66,8 +66,10 @@ class Manifest:
                 lengths=tuple(map(int, data["lengths"])),
                 played_by=tuple(map(str, data["played_by"])),
             )
-            if not isinstance(manifest.settings, dict) or not manifest.files or not manifest.lengths:
-                raise ValueError("without files, episodes or settings")
+            if any(not isinstance(each, dict) for each in (manifest.settings, manifest.policies, manifest.files)):
+                raise ValueError("settings, policies and files must be objects")
+            if not manifest.files or not manifest.lengths:
+                raise ValueError("without files or episodes")
             if any(name in ("", ".", "..") or Path(name).name != name for name in manifest.files):
                 raise ValueError("with files outside its folder")
         except (KeyError, TypeError, ValueError, AttributeError) as error:

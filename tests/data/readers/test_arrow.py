@@ -172,6 +172,8 @@ def test_the_splits_of_a_dataset_dict_are_the_parts(tmp_path: Path):
             r"is a selection of rows by an index; save it again after `dataset.fl",
         ),
         ({"_data_files": []}, "state.json: lists no Arrow files"),
+        ({"_data_files": 5}, "state.json: lists no Arrow files"),
+        ({"_data_files": [{"filename": "a\0b"}]}, "state.json: lists no Arrow files"),
         ({"_data_files": [{"filename": "../../victim.arrow"}]}, "state.json: lists no Arrow files"),
     ],
 )

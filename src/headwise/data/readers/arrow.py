@@ -62,8 +62,8 @@ def list_datasets_files(folder: Path) -> tuple[Path, ...]:
         raise UserError(
             f"{folder}: is a selection of rows by an index; save it again after `dataset.flatten_indices()`"
         )
-    names = [str(item.get("filename")) for item in state.get("_data_files") or () if isinstance(item, dict)]
-    if not names or any(Path(name).name != name for name in names):
+    names = [str(item.get("filename")) for item in _get_list(state, "_data_files") if isinstance(item, dict)]
+    if not names or any(Path(name).name != name or "\0" in name for name in names):
         raise UserError(f"{folder / 'state.json'}: lists no Arrow files of this folder; save the data set again")
     return tuple(folder / name for name in names)
 
@@ -72,11 +72,17 @@ def find_splits(folder: Path) -> dict[str, str]:
     """The folders of the training, validation and test parts that `DatasetDict.save_to_disk` wrote; {} in others."""
     if not (folder / "dataset_dict.json").is_file():
         return {}
-    names = _load_json(folder / "dataset_dict.json").get("splits") or []
+    names = [str(name) for name in _get_list(_load_json(folder / "dataset_dict.json"), "splits")]
     parts = {part: next((str(folder / name) for name in known if name in names), "") for part, known in SPLITS.items()}
     if not parts["train"]:
         raise UserError(f"{folder}: has no split 'train'; name the folder of one in data.train: {', '.join(names)}")
     return parts
+
+
+def _get_list(data: dict[str, Any], key: str) -> list[Any]:
+    """The list under a key; empty if there is none."""
+    value = data.get(key)
+    return value if isinstance(value, list) else []
 
 
 def _load_json(path: Path) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def _read_sentences(path: Path, write: Callable[[Rows], tuple[str, str]]) -> Ite
                 continue
             if fields[_ID] != str(len(rows) + 1):
                 raise UserError(
-                    f"{path}, line {number}: word {fields[_ID]} is where word {len(rows) + 1} is expected; "
+                    f"{path}, line {number}: word {fields[_ID]:.20} is where word {len(rows) + 1} is expected; "
                     "number the words of a sentence from 1 and end it with an empty line"
                 )
             rows.append(fields)

@@ -27,7 +27,8 @@ LEGACY_LEAVES = {"gamma": "weight", "beta": "bias"}
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 UNQUANTISED = "take a checkpoint that is not quantised"
 LENGTH_BYTES = 8
-MAX_HEADER = 16 * 2**20  # bytes; some 100,000 tensors
+MAX_HEADER = 16 * 2**20  # bytes
+MAX_TENSORS = 50_000
 CHUNK = 2**20  # bytes of a tensor that is read in parts
 WEIGHT_DTYPES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
 DTYPES = {**WEIGHT_DTYPES, "I64": torch.int64}  # integers: the counts of batch norms
@@ -157,6 +158,8 @@ def _read_header(file: Path, header: Any, start: int, size: int) -> LazyStateDic
     """The tensors of a header; raises ValueError."""
     if not isinstance(header, dict):
         raise ValueError("its header is no JSON object")
+    if len(header) > MAX_TENSORS:
+        raise ValueError(f"it has {len(header):,} tensors, more than {MAX_TENSORS:,}")
     readers: dict[str, TensorReader] = {}
     info: dict[str, TensorInfo] = {}
     for name, entry in header.items():

@@ -87,6 +87,7 @@ NO_EFFECT = {
     "tgt_lang": "only for the targets of training; generation_config.json says which language is generated",
 }  # fmt: skip
 MAX_TOKENS = 100_000  # that a class may be asked to add
+MAX_LENGTH = 10_000  # characters of a special token
 CLASS_KEYS = frozenset(key for kind in CLASSES.values() for key in kind.settings)  # for some classes
 
 
@@ -313,6 +314,8 @@ def read_content(token: Any) -> str:
     content = token.get("content") if isinstance(token, dict) else token
     if not isinstance(content, str):
         raise UserError(f"{str(token)[:80]} is no special token; write its text")
+    if len(content) > MAX_LENGTH:
+        raise UserError(f"{content[:40]}... is a special token of {len(content):,} characters; correct it")
     return content
 
 

@@ -26,6 +26,7 @@ PART_ARRAYS = {  # part -> its arrays of images and labels
     "test": ("x_test", "y_test"),
 }
 MAX_BYTES = 2**34  # unpacked
+MAX_RATIO, MAX_SMALL = 100, 2**26  # unpacked bytes for each packed one, beyond those that any archive may have
 
 
 def read_npz(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, ImageIndex]:
@@ -50,8 +51,9 @@ def _open_archive(path: Path) -> Iterator[NpzFile]:
         try:
             with ZipFile(raw) as archive:
                 size = sum(member.file_size for member in archive.infolist())
-            if size > MAX_BYTES:
-                raise UserError(f"{path}: unpacks to {size >> 30} GB, as a decompression bomb does; make it smaller")
+                packed = sum(member.compress_size for member in archive.infolist())
+            if size > min(MAX_BYTES, MAX_SMALL + MAX_RATIO * packed):
+                raise UserError(f"{path}: unpacks to {size >> 20:,} MB, as a decompression bomb does; make it smaller")
             raw.seek(0)
             with np.load(raw, allow_pickle=False) as file:
                 yield file
