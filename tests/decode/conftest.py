@@ -28,7 +28,7 @@ class TableModel(nn.Module):
     """
 
     start_id, end_id = START, END
-    continues_prompt, ragged, max_length = False, True, 0
+    continues_prompt, ragged, joins, max_length = False, True, False, 0
 
     def __init__(self, table: Tensor, memory: int):
         super().__init__()

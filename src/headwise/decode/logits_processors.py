@@ -37,8 +37,8 @@ class Rows:
     def extend(self, tokens: Tensor | None) -> Rows:
         """The rows after one more token each, which `tokens` (R, 1) adds to the history."""
         history = self.history if tokens is None else torch.cat((self.history, tokens), dim=1)
-        least = {"least_done": self.least_done + 1, "least_left": self.least_left - 1}
-        return replace(self, history=history, done=self.done + 1, **least)
+        done, least_done, least_left = self.done + 1, self.least_done + 1, self.least_left - 1
+        return replace(self, history=history, done=done, least_done=least_done, least_left=least_left)
 
     def select(self, rows: Tensor) -> Rows:
         """These rows, in this order."""

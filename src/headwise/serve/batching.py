@@ -62,6 +62,7 @@ class ContinuousBatcher:
     ):
         self.model, self.tokeniser, self.device = model, tokeniser, torch.device(device)
         self.max_rows, self.max_tokens, self.prefill_tokens = max_rows, max_tokens, prefill_tokens
+        self.joins, self.ragged = model.joins, model.ragged  # once: these ask every part
         self.prefixes = PrefixCache(prefix_tokens)
         self.queue: deque[Job] = deque()
         self.reading: Reading | None = None
@@ -168,17 +169,20 @@ class ContinuousBatcher:
             if self.reading is None:
                 if not self.queue or not self._fits([self.queue[0]]):
                     return
-                self.reading = self._begin_reading(self.queue[0], budget)
-                if self.reading is not None:
-                    self.queue.popleft()
-            try:
-                if self.reading is not None:
-                    budget -= yield from self._read_on(self.reading, budget)
-                else:
+                try:
+                    self.reading = self._begin_reading(self.queue[0], budget)
+                except Exception as error:  # whatever it is, running rows go on
+                    yield FailedEvent(self.queue.popleft().key, describe_failure(error))
+                    continue
+                if self.reading is None:
                     budget -= yield from self._start(self._take_batch(budget))
-            except Exception as error:  # whatever it is, running rows go on
-                assert self.reading is not None
-                yield FailedEvent(self.reading.job.key, describe_failure(error))
+                    continue
+                self.queue.popleft()
+            reading = self.reading
+            try:
+                budget -= yield from self._read_on(reading, budget)
+            except Exception as error:
+                yield FailedEvent(reading.job.key, describe_failure(error))
                 self.reading = None
 
     def _fits(self, jobs: Sequence[Job]) -> bool:
@@ -190,7 +194,7 @@ class ContinuousBatcher:
         used = 0
         for lane in self.lanes:
             longest = max((job.tokens for job in lane.jobs), default=0)
-            if lane.shared:
+            if lane.shape is not None:
                 rows, tokens = rows + lane.rows, max(tokens, longest)
             else:
                 used += lane.rows * longest
@@ -200,8 +204,8 @@ class ContinuousBatcher:
         """Go on from a prefix that was read before, or read a long prompt in chunks; None: start it with others."""
         if job.alone:
             return None
-        if not (isinstance(self.model, LanguageModel) and self.model.joins):
-            prefix = self.prefixes.find(make_source_key(job.request.source)) if self.model.joins else None
+        if not (isinstance(self.model, LanguageModel) and self.joins):
+            prefix = self.prefixes.find(make_source_key(job.request.source)) if self.joins else None
             return None if prefix is None else Reading(job, prefix.state.copy_row(0), len(job.prompt))
         echo = job.request.echo_logprobs
         prefix = None if echo else self.prefixes.find_common(job.prompt)
@@ -224,7 +228,7 @@ class ContinuousBatcher:
         if reading.read == len(job.prompt):
             self._keep_prefixes([job], reading.state)
             self.reading = None
-            self._join([job], reading.state)
+            yield from self._join([job], reading.state)
         return len(chunk)
 
     def _take_batch(self, budget: int) -> list[Job]:
@@ -233,7 +237,7 @@ class ContinuousBatcher:
         while self.queue and not batch[0].alone:
             job = self.queue[0]
             longest = max(count_inputs(other) for other in (*batch, job))
-            equal = self.model.ragged or len(job.prompt) == len(batch[0].prompt)
+            equal = self.ragged or len(job.prompt) == len(batch[0].prompt)
             images = [each.request.source.shape for each in (batch[0], job) if isinstance(each.request.source, Tensor)]
             if job.alone or not equal or len(images) == 1 or len(set(images)) > 1:
                 break
@@ -258,7 +262,7 @@ class ContinuousBatcher:
             if batch[0].request.echo_logprobs:
                 yield from self._score_by_steps(batch[0])
             self._keep_prefixes(batch, state)
-            self._join(batch, state)
+            yield from self._join(batch, state)
         return len(batch) * max(count_inputs(job) for job in batch)
 
     def _score_by_steps(self, job: Job) -> Iterable[Event, None, None]:
@@ -280,24 +284,41 @@ class ContinuousBatcher:
 
     def _keep_prefixes(self, jobs: Sequence[Job], state: Any) -> None:
         """Keep the states of prompts that may come again."""
-        if not self.model.joins or jobs[0].alone or not isinstance(state, DecodingState):
+        if not self.joins or jobs[0].alone or not isinstance(state, DecodingState):
             return
         for row, job in enumerate(jobs):
             key, tokens = self._get_prefix_key(job), count_inputs(job)
             if self.prefixes.wants(key, tokens):
                 self.prefixes.add(key, state.copy_row(row), tokens)
 
-    def _join(self, jobs: Sequence[Job], state: Any) -> None:
+    def _keep_output(self, job: Job, ids: list[int], state: Any, place: int) -> None:
+        """Keep the state after a prompt and its output, with which the next prompt of a chat begins."""
+        if not isinstance(self.model, LanguageModel) or not self.joins or job.alone or not state.can_shorten:
+            return
+        first = int(job.search.build_first_tokens(job.model)[0])
+        read = (*job.prompt, first, *ids)[: int(state.lengths[place])]
+        if self.prefixes.wants(read, len(read)):
+            self.prefixes.forget(job.prompt)  # which the longer one begins with
+            self.prefixes.add(read, state.copy_row(place), len(read))
+
+    def _join(self, jobs: Sequence[Job], state: Any) -> Iterable[Event, None, None]:
         """Let jobs join a lane: `state` has one row for each."""
-        rows = torch.tensor([row for row, job in enumerate(jobs) for _ in range(job.rows)], device=self.device)
-        if len(rows) > len(jobs):
-            state = state.select(rows)
-        shared = self.model.joins and not jobs[0].alone
-        lane = next((lane for lane in self.lanes if lane.shared), None) if shared else None
+        source, shared = jobs[0].request.source, self.joins and not jobs[0].alone
+        shape = tuple(source.shape) if isinstance(source, Tensor) else ()  # images of one size share a lane
+        lane = next((lane for lane in self.lanes if shared and lane.shape == shape), None)
         if lane is None:
-            lane = Lane(jobs[0].model, self.device, shared)
+            lane = Lane(jobs[0].model, self.device, shape if shared else None, self._keep_output)
             self.lanes.append(lane)
-        lane.join(jobs, state)
+        try:
+            if any(job.rows > 1 for job in jobs):
+                rows = [row for row, job in enumerate(jobs) for _ in range(job.rows)]
+                state = state.select(torch.tensor(rows, device=self.device))
+            lane.join(jobs, state)
+        except Exception as error:  # its rows may be incomplete now; other lanes go on
+            for job in {id(job): job for job in (*lane.jobs, *jobs)}.values():
+                yield FailedEvent(job.key, describe_failure(error))
+            lane.rows = 0
+            self.lanes.remove(lane)
 
 
 def count_inputs(job: Job) -> int:

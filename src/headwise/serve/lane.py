@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -14,14 +14,17 @@ from headwise.decode.generator import Generator
 from headwise.serve.requests import Event
 from headwise.serve.searches import BeamRows, Job, Search, Survivors, TokenSearch
 
+KeepEnded = Callable[[Job, list[int], Any, int], None]  # a job that has ended, its output, the state and its place
+
 
 class Lane:
     """Rows that take a step of the model together. A row has a place in the decoding state; where a row has left, the
     last one takes its place, so that no other is copied."""
 
-    def __init__(self, model: Generator, device: torch.device, shared: bool):
+    def __init__(self, model: Generator, device: torch.device, shape: tuple[int, ...] | None, keep: KeepEnded):
         self.model, self.device = model, device
-        self.shared = shared  # whether other jobs may join
+        self.keep = keep
+        self.shape = shape  # of the images of jobs that may join, () for texts; None: no others may join
         self.state: Any = None
         self.rows = 0
         self.in_order = False
@@ -33,7 +36,7 @@ class Lane:
         """Take in jobs that have read their prompts; `state` has the rows of each job, next to one another."""
         self.state = state if self.state is None else self.state.join(state)
         for job in jobs:
-            key = job.get_search_key()
+            key = job.search_key
             if key not in self.searches:
                 self.searches[key] = BeamRows() if job.config.beams > 1 else TokenSearch()
             self.searches[key].join(job, range(self.rows, self.rows + job.rows))
@@ -59,8 +62,16 @@ class Lane:
             else:
                 survivors = self._step_searches(searches, events)
         if any(rows is not None for rows in survivors):
+            self._keep_ended(searches)
             self._rearrange(list(zip(searches, survivors, strict=True)))
         return events
+
+    def _keep_ended(self, searches: Iterable[Search]) -> None:
+        """Show the rows that have ended to `keep`, before others take their places."""
+        for search in searches:
+            for row, place in search.ended if isinstance(search, TokenSearch) else ():
+                if row.job.rows == 1:
+                    self.keep(row.job, row.ids, self.state, place)
 
     def _step_searches(self, searches: Iterable[Search], events: list[Event]) -> list[Survivors | None]:
         tokens = torch.empty(self.rows, dtype=torch.long, device=self.device)
@@ -72,7 +83,7 @@ class Lane:
 
     def remove(self, job: Job) -> None:
         """Take a job out of the batch."""
-        search = self.searches[job.get_search_key()]
+        search = self.searches[job.search_key]
         self._rearrange([(each, each.remove(job) if each is search else None) for each in self.searches.values()])
         self.jobs = [each for each in self.jobs if each is not job]
 

@@ -61,6 +61,10 @@ class PrefixCache:
         """Whether a state of so many tokens would be kept."""
         return SHORTEST <= tokens <= self.max_tokens and key not in self.states
 
+    def forget(self, key: Hashable) -> None:
+        """Drop a state, if it is there."""
+        self.tokens -= self.states.pop(key, (None, 0))[1]
+
     def add(self, key: Hashable, state: Any, tokens: int) -> None:
         """Keep a state, and forget the least recently used ones."""
         self.states[key] = (state, tokens)

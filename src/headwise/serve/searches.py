@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -61,12 +62,13 @@ class Job:
         """The most tokens of a row."""
         return len(self.prompt) + self.limit + 1
 
-    @property
+    @cached_property
     def max_steps(self) -> int:
         """The most steps of a row, that of a forced EOS included."""
         return self.limit + self.config.conventions.forces_eos
 
-    def get_search_key(self) -> DecodeConfig:
+    @cached_property
+    def search_key(self) -> DecodeConfig:
         """Jobs with equal keys share a search."""
         return self.config.replace(**PER_ROW, **({} if self.config.beams > 1 else PER_SAMPLE))
 
@@ -144,6 +146,7 @@ class TokenSearch:
         self.ends: set[int] = set()
         self.pick: Pick = pick_most_probable
         self.top = 0  # the most of `top_logprobs`
+        self.ended: list[tuple[TokenRow, int]] = []  # rows that ended in the last step, and their places
 
     def join(self, job: Job, places: Sequence[int]) -> None:
         scorer, first = NextTokenScorer(job.model, job.search), job.search.build_first_tokens(job.model)
@@ -176,6 +179,7 @@ class TokenSearch:
         self.scorer.extend(self.tokens)
         tops = list_top(log_probs, self.top) if self.top else None
         left = []
+        self.ended.clear()
         for place, (row, token, gain) in enumerate(zip(self.rows, self.tokens.tolist(), gains.tolist(), strict=True)):
             row.log_probs.append(gain)
             if token in self.ends:
@@ -188,6 +192,7 @@ class TokenSearch:
             if len(row.log_probs) >= row.job.max_steps:
                 self._finish(row, events)
                 left.append(place)
+        self.ended += [(self.rows[index], self.places[index]) for index in left]
         return self._drop(left) if left else None
 
     def _finish(self, row: TokenRow, events: list[Event]) -> None:
