@@ -76,7 +76,7 @@ class Worker:
         from headwise.serve.whole_batcher import WholeBatcher
 
         model, tokeniser = self.trained.model, self.trained.tokenisers.target
-        if isinstance(model, Engine):
+        if isinstance(model, Engine) or not hasattr(model, "step"):  # of a model that writes nothing it stays empty
             return WholeBatcher(model, tokeniser, self.rows)
         return ContinuousBatcher(model, tokeniser, get_device(model), max_rows=self.rows)
 
