@@ -113,7 +113,8 @@ frame = 24
 crop = 20
 [data]
 name = "catch"
-episodes = 2
+valid_episodes = 2
+test_episodes = 2
 settings = {max_steps = 8}
 [model]
 kind = "curl-tiny"

@@ -67,7 +67,7 @@ def test_sac_finds_the_gain_of_the_riccati_equation(regulator: str, tmp_path: Pa
             "kind": "soft-actor-critic", "discount": DISCOUNT, "environments": 16, "capacity": 20_000, "warmup": 2000,
             "target_rate": 0.05, "tune_temperature": False,
         },
-        "data": {"name": regulator, "episodes": 4},
+        "data": {"name": regulator, "valid_episodes": 4, "test_episodes": 4},
         "model": {"kind": "sac", "mlp": [64, 64], "temperature": 0.002},
         "train": {
             "steps": 2000, "batch_size": 128, "samples": 0, "validate_every": 2000, "clip_norm": 0,
