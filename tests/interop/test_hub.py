@@ -239,6 +239,36 @@ def test_a_file_with_another_size_is_refused(hub):
         headwise.from_hf("org/tiny")
 
 
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        (404, "{url} answers with status 404; import it again later, or name a folder with a copy"),
+        (403, "{url} refuses access (status 403); set HF_TOKEN to a token that may read it"),
+        (500, "{url} answers with status 500; import it again later, or name a folder with a copy; the cache"),
+        (b"<html>login</html>", "{url} does not answer as the Hugging Face Hub does (JSONDecodeError); check the"),
+        (b"[1]", "{url} does not answer as the Hugging Face Hub does (AttributeError); check the network"),
+        (None, "{url} cannot be reached and the cache"),  # it says nothing for longer than we wait
+    ],
+)
+def test_a_server_with_a_fault_is_one_sentence(hub, capsys, monkeypatch, fault, sentence):
+    monkeypatch.setattr("headwise.interop.hf.hub.MAX_SILENCE", 0.2)
+    hub.fault = fault
+    with pytest.raises(SystemExit) as leave:
+        main(["import", "org/tiny"])
+    assert leave.value.code == 2
+    looked_up, refused = capsys.readouterr().err.splitlines()
+    assert looked_up == f"headwise: org/tiny: looked up at {hub.url}"
+    assert refused.startswith("headwise: org/tiny: " + sentence.format(url=hub.url))
+    assert not Path("runs").exists()
+
+
+def test_a_commit_that_is_none_makes_no_paths(hub, tmp_path):
+    hub.repositories["org/tiny"].commit = "../../../../../evil"
+    with pytest.raises(UserError, match="answers with no commit for 'main'"):
+        headwise.from_hf("org/tiny")
+    assert not list(tmp_path.parent.rglob("evil*"))
+
+
 def test_importing_the_package_does_not_import_the_client():
     code = "import sys, headwise, headwise.interop.hf.hub; sys.exit('huggingface_hub' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
