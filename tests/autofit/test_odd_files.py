@@ -250,16 +250,17 @@ def test_utf_16_is_read_and_named(tmp_path):
 @pytest.mark.parametrize(
     ("count", "line"),
     [
-        (2000, "held out: of 12,000 characters, 1,200 to validate and then 1,200 to test, at the end of the text"),
-        (500, "held out: of 3,000 characters, 300 to validate, at the end of the text; no test part, as the text is"),
+        (900, "held out: of 14,400 characters, 1,440 to validate and then 1,440 to test, at the end of the text"),
+        (300, "held out: of 4,800 characters, 480 to validate, at the end of the text; no test part, as the text is"),
     ],
 )
 def test_one_text_has_a_test_part_or_the_line_says_why_not(count, line, tmp_path):
-    (tmp_path / "novel.txt").write_text("word.\n" * count)
+    lines = ["it goes on and o", "n, and then it\ne", "nds; so he said\n"]
+    (tmp_path / "novel.txt").write_text("".join(lines[n % 3] for n in range(count)))
     recognition, plan = prepare_fit([tmp_path / "novel.txt"], minutes=0.1)
     (told,) = [told for told in describe([tmp_path / "novel.txt"], recognition, plan) if "held out" in told]
     assert told.startswith(line)
-    assert plan.experiment.data.test_fraction == (0.1 if count == 2000 else 0)
+    assert plan.experiment.data.test_fraction == (0.1 if count == 900 else 0)
 
 
 def test_few_texts_have_no_test_part(tmp_path):
