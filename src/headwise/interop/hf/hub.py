@@ -31,6 +31,8 @@ from headwise.interop.hf.tokenizer_config import ADDED_TOKENS, SPECIAL_TOKENS_MA
 from headwise.interop.hf.vocabulary_files import BPE_VOCABULARY, MERGES, WORD_PIECE
 from headwise.utils.extras import needed_for
 
+log = logging.getLogger(__name__)
+
 CONFIG = "config.json"
 FILES = (  # all that the importer reads, except the weights
     CONFIG, GENERATION_CONFIG, PROCESSOR, INDEX, NATIVE,
@@ -81,7 +83,7 @@ def download(repository: str, revision: str = "main") -> ModelFolder:
         from huggingface_hub import HfApi, constants, snapshot_download
     offline = constants.is_offline_mode()
     if not offline:
-        logging.getLogger(__name__).info("%s: looked up at %s", repository, constants.ENDPOINT)
+        log.info("%s: looked up at %s", repository, constants.ENDPOINT)
     with explain_errors(repository, revision), hide_bars(), shorten_warnings(), limit_waiting():
         resolved = HfApi().resolve_revision(repository, revision=revision, local_files_only=offline)
         commit = resolved.resolved
@@ -141,20 +143,19 @@ def shorten_warnings() -> Iterator[None]:
     """Say once, not for each file and each time, that the client waits for a server that fails, and for how long."""
     told: set[str] = set()
 
-    def is_news(record: logging.LogRecord) -> bool:
+    def tell(record: logging.LogRecord) -> bool:
         wait = re.match(r"(?:Rate limited\. Waiting|Retrying in) ([\d.]+)s", record.getMessage())
-        if wait is None or wait[1] in told:
-            return False
-        told.add(wait[1])
-        record.msg, record.args = f"the server fails or is busy: tried again in {float(wait[1]):.0f} s", ()
-        return True
+        if wait and wait[1] not in told:
+            told.add(wait[1])
+            log.warning("the server fails or is busy: tried again in %.0f s", float(wait[1]))
+        return False
 
     logger = logging.getLogger("huggingface_hub.utils._http")
-    logger.addFilter(is_news)
+    logger.addFilter(tell)
     try:
         yield
     finally:
-        logger.removeFilter(is_news)
+        logger.removeFilter(tell)
 
 
 @contextmanager
