@@ -1,46 +1,20 @@
 """What `headwise fit` says of files as strangers have them."""
 
-import csv
-import io
 import json
-import os
 import re
-import subprocess
-import zipfile
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from film_reviews import LABELS, ROWS, TEXTS, read_all, write_lines, write_table
 from PIL import Image
 
 from headwise.autofit.fit import describe, prepare_fit
 from headwise.autofit.recognise import recognise
-from headwise.cli.main import main
 from headwise.data.config import DATA
-from headwise.data.corpora import open_training_pairs
 from headwise.errors import UserError
 from headwise.vision.corpora import load_images
-
-TEXTS = [f"the {adjective} film of the year {year}" for year in range(1980, 2010) for adjective in ("good", "dull")]
-LABELS = ["pos" if "good" in text else "neg" for text in TEXTS]
-WORDS = [left + right for left in "bdfgklm" for right in ("ay", "ow", "ite", "all", "end", "ore")]
-ROWS = list(zip(TEXTS, LABELS, strict=True))
-
-
-def write_table(rows, **options):
-    file = io.StringIO()
-    csv.writer(file, lineterminator="\n", **options).writerows(rows)
-    return file.getvalue()
-
-
-def write_lines(rows):
-    return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-def read_all(recognition):
-    return list(open_training_pairs(DATA.parse(dict(recognition.data))))
 
 
 def test_semicolons_with_decimal_commas(tmp_path):
@@ -151,145 +125,6 @@ def test_captions_of_coco(folder, tmp_path):
         assert "a grey square 7" in {*corpus.train.targets, *corpus.valid.targets, *corpus.test.targets}
 
 
-def write_zip(path, name):
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(name, write_table([("text", "label"), *ROWS]))
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "sentence"),
-    [
-        ("noise.bin", os.urandom(5000), "is no text, and no table, image or archive of a known kind"),
-        ("null.txt", b"a\0b\n" * 100, "is no text"),
-        ("a.pdf", b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "is a PDF; write its text into a file"),
-        ("a.db", b"SQLite format 3\0" + bytes(100), "is an SQLite database"),
-        ("a.pkl", b"\x80\x04\x95" + bytes(40), "is a pickle, which could run code and is not read"),
-        ("one.csv", b"text,label\na good film,pos\n", "has 1 different text, too few to hold some out; add rows"),
-        (
-            "same.csv",
-            write_table([("text", "label"), *((text, "pos") for text in TEXTS)]).encode(),
-            "column 'label' is 'pos' in all rows: nothing to tell apart; add rows with other labels, or read the texts "
-            "alone: --columns text",
-        ),
-        (
-            "ragged.csv",
-            b"text,label\n" + b"".join(b"good, they say,pos\nbad,neg\n" for _ in range(20)),
-            "row 2: has 3 cells, and the header 2; quote the cells",
-        ),
-        (
-            "fast text.txt",
-            "".join(f"__label__{label} {text}\n" for text, label in ROWS).encode(),
-            "write text, tab, label: sed -E 's/^__label__([^ ]+) +(.*)/\\2\\t\\1/'",
-        ),
-        (
-            "pairs.txt",
-            "".join(f"{text} ||| {text[::-1]}\n" for text in TEXTS).encode(),
-            "write source, tab, target: sed -E 's/ *[|]{3} */\\t/' pairs.txt > pairs.tsv",
-        ),
-        (
-            "chats.json",
-            json.dumps([{"messages": [{"role": "user", "content": text}] * 2} for text in TEXTS]).encode(),
-            "jq -c '.[] | {prompt: .messages[-2].content, response: .messages[-1].content}'",
-        ),
-        (
-            "chat.jsonl",
-            write_lines([{"messages": [{"role": "user", "content": text}] * 2} for text in TEXTS]).encode(),
-            "jq -c '{prompt: .messages[-2].content, response: .messages[-1].content}'",
-        ),
-        (
-            "prices.csv",
-            write_table([("about", "price"), *((text, f"${n:,}.99") for n, text in enumerate(TEXTS))]).encode(),
-            "column 'price' has figures such as '$0.99'; write plain numbers to predict them, such as 0.99",
-        ),
-        (
-            "tags.jsonl",
-            write_lines([{"text": text, "labels": [label, "film"]} for text, label in ROWS]).encode(),
-            "column 'labels' has lists of labels, and a text has one label; keep the first one, such as with: jq -c "
-            "'.labels |= .[0]' tags.jsonl > one-label.jsonl; or learn the texts alone: --task language-model",
-        ),
-        (
-            "columns.json",
-            json.dumps({"text": TEXTS, "label": LABELS}).encode(),
-            "write its columns as rows: jq -c '[.text, .label] | transpose[] | {text: .[0], label: .[1]}' columns.json",
-        ),
-        (
-            "spaces.csv",
-            "".join(f'"{text}, they say" , {label}\n' for text, label in [("text", "label"), *ROWS]).encode(),
-            "line 1: text between a closing quote and the next ','; double the quotes that belong to a cell, and put "
-            "no space after one that closes it",
-        ),
-        ("lists.jsonl", write_lines([list(row) for row in ROWS]).encode(), "has a list in each line; write objects"),
-    ],
-)
-def test_refusals_are_one_sentence_and_nothing_is_written(name, content, sentence, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(SystemExit) as leave:
-        main(["fit", name, "--minutes", "0.01"])
-    assert leave.value.code == 2
-    captured = capsys.readouterr()
-    (line,) = captured.err.splitlines()
-    assert line.startswith(f"headwise: {name}") and sentence in line
-    assert not captured.out and os.listdir() == [name]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "shape", "pairs"),
-    [
-        ("a b.txt", "".join(f"__label__{label} {text}\n" for text, label in ROWS), "labelled", ROWS),
-        ("pairs.txt", "".join(f"{text} ||| {text} too\n" for text in TEXTS), "pairs", [(t, f"{t} too") for t in TEXTS]),
-        (
-            "table.md",
-            "| text | label |\n|:---|---|\n" + "".join(f"| {text} | {label} |\n" for text, label in ROWS),
-            "labelled",
-            ROWS,
-        ),
-        (
-            "some.fasta",
-            "".join(f">protein {n}\n{'MKV' * n}\nACDE\n" for n in range(1, 40)),
-            "texts",
-            [("", "MKV" * n + "ACDE") for n in range(1, 40)],
-        ),
-        (
-            "words.dict",
-            "".join(f"{text}  {text.upper()} {text}\n" for text in WORDS),
-            "pairs",
-            [(text, f"{text.upper()} {text}") for text in WORDS],
-        ),
-        ("old mac.csv", "\r".join(f"{text}\t{label}" for text, label in ROWS), "labelled", ROWS),
-    ],
-)
-def test_the_command_that_a_refusal_names_writes_what_is_read(name, content, shape, pairs, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path(name).write_bytes(content.encode())
-    with pytest.raises(UserError) as refusal:
-        recognise([Path(name)])
-    command = re.split("; write |; convert ", str(refusal.value))[1].partition(": ")[2]
-    subprocess.run(command, shell=True, check=True)
-    (written,) = set(os.listdir()) - {name}
-    found = recognise([Path(written)])
-    assert found.shape == shape
-    if shape == "texts":
-        assert Path(written).read_text().split() == [target for _, target in pairs]
-    else:
-        assert read_all(found) == pairs
-
-
-@pytest.mark.parametrize(
-    ("member", "sentence"),
-    [
-        ("reviews.csv", "is a zip archive (reviews.csv in it); unpack it: unzip"),
-        ("xl/workbook.xml", "is an Excel workbook; save the sheet as CSV"),
-        ("word/document.xml", "is a Word document"),
-    ],
-)
-def test_archives_without_labels_are_refused(member, sentence, tmp_path):
-    write_zip(tmp_path / "a.zip", member)
-    with pytest.raises(UserError) as refusal:
-        recognise([tmp_path / "a.zip"])
-    assert sentence in str(refusal.value)
-
-
 @pytest.mark.parametrize(
     "texts",
     [
@@ -327,38 +162,16 @@ def test_quotes_that_are_text(tmp_path):
     assert read_all(found)[0] == (f'"{TEXTS[0]}.', LABELS[0])
 
 
-def test_quotes_that_are_not_doubled_are_named(tmp_path):
-    texts = [f'the "best" film, of {n}' if n == 20 else f"a film, of {n}" for n in range(40)]
-    (tmp_path / "prices.csv").write_text(
-        "about,price\n" + "".join(f'"{text}",{n / 3}\n' for n, text in enumerate(texts))
-    )
-    with pytest.raises(UserError, match=r"prices\.csv, line 22: text between a closing quote .*double the quotes"):
-        recognise([tmp_path / "prices.csv"])
-
-
 def test_quotes_of_dialogue_are_no_mistake(tmp_path):
     line = '"Well," he said, "if you say so.\nI think {} not," she said, and left{}.\n'
     (tmp_path / "novel.txt").write_text("".join(line.format(n, ", smiling" * (n % 3)) for n in range(30)))
     assert recognise([tmp_path / "novel.txt"]).shape == "texts"
 
 
-def test_a_header_without_rows_is_refused(tmp_path):
-    (tmp_path / "rows.csv").write_text("text,label\n")
-    with pytest.raises(UserError, match=r"names of columns \(text,label\) and no rows"):
-        recognise([tmp_path / "rows.csv"])
-
-
 def test_labels_that_are_lists_are_told(tmp_path):
     labels = [f"{label},{length}" for label in ("pos", "neg") for length in ("long", "short")] * 15
     (tmp_path / "rows.csv").write_text(write_table([("text", "labels"), *zip(TEXTS, labels, strict=True)]))
     assert any("looks like a list of labels" in warning for warning in recognise([tmp_path / "rows.csv"]).warnings)
-
-
-def test_quotes_around_cells_are_no_text_where_one_is_not_doubled(tmp_path):
-    texts = [f'the "best" film, of {n}' if n == 20 else f"a film, of {n}" for n in range(40)]
-    (tmp_path / "rows.csv").write_text("".join(f'"{text}",{LABELS[n % 2]}\n' for n, text in enumerate(texts)))
-    with pytest.raises(UserError, match=r"rows\.csv, line 21: text between a closing quote"):
-        recognise([tmp_path / "rows.csv"])
 
 
 @pytest.mark.parametrize("quote", ["", '"'])
@@ -428,14 +241,55 @@ def test_damaged_images_are_left_out(tmp_path):
     assert any(line.startswith("24 images; held out") for line in describe([tmp_path / "photos"], recognition, plan))
 
 
-def test_columns_of_a_table_without_a_header_have_numbers(tmp_path):
-    (tmp_path / "rows.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in ROWS))
-    with pytest.raises(UserError, match="has no header; name its columns by their numbers, from 1 to 2"):
-        recognise([tmp_path / "rows.tsv"], ["text", "label"])
+def test_utf_16_is_read_and_named(tmp_path):
+    (tmp_path / "rows.csv").write_text(write_table([("text", "label"), *ROWS]), "utf-16")
+    found = recognise([tmp_path / "rows.csv"])
+    assert found.reason.endswith("; read as UTF-16, as its byte-order mark says") and read_all(found) == ROWS
 
 
-@pytest.mark.parametrize("minutes", [0.0, -1.0, float("nan"), float("inf")])
-def test_times_that_are_none_are_refused(minutes, tmp_path):
-    (tmp_path / "rows.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in ROWS))
-    with pytest.raises(UserError, match=r"--minutes: .* is no time to train"):
-        prepare_fit([tmp_path / "rows.tsv"], minutes=minutes)
+@pytest.mark.parametrize(
+    ("count", "line"),
+    [
+        (900, "held out: of 14,400 characters, 1,440 to validate and then 1,440 to test, at the end of the text"),
+        (300, "held out: of 4,800 characters, 480 to validate, at the end of the text; no test part, as the text is"),
+    ],
+)
+def test_one_text_has_a_test_part_or_the_line_says_why_not(count, line, tmp_path):
+    lines = ["it goes on and o", "n, and then it\ne", "nds; so he said\n"]
+    (tmp_path / "novel.txt").write_text("".join(lines[n % 3] for n in range(count)))
+    recognition, plan = prepare_fit([tmp_path / "novel.txt"], minutes=0.1)
+    (told,) = [told for told in describe([tmp_path / "novel.txt"], recognition, plan) if "held out" in told]
+    assert told.startswith(line)
+    assert plan.experiment.data.test_fraction == (0.1 if count == 900 else 0)
+
+
+def test_few_texts_have_no_test_part(tmp_path):
+    for n in range(4):
+        (tmp_path / f"{n}.txt").write_text(f"a text of the number {n}. " * 40)
+    recognition, plan = prepare_fit([tmp_path], minutes=0.1)
+    assert "no test part, as 4 texts are few: scores are those of the validation part" in describe(
+        [tmp_path], recognition, plan
+    )
+
+
+def test_a_data_set_of_splits_gives_the_run_its_name(tmp_path):
+    for part in ("train", "validation", "test"):
+        (tmp_path / "films" / part).mkdir(parents=True)
+        rows = [(f"{text}, {part}", label) for text, label in ROWS]
+        table = pa.table({"text": [text for text, _ in rows], "label": [label for _, label in rows]})
+        with pa.ipc.new_stream(tmp_path / "films" / part / "data-00000-of-00001.arrow", table.schema) as file:
+            file.write_table(table)
+        (tmp_path / "films" / part / "state.json").write_text(
+            json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]})
+        )
+    (tmp_path / "films" / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "validation", "test"]}))
+    recognition, plan = prepare_fit([tmp_path / "films"], minutes=0.1)
+    assert plan.experiment.name == "films"
+    assert "60 rows to train on; parts of their own: 60 to test and 60 to validate" in describe(
+        [tmp_path / "films"], recognition, plan
+    )
+
+
+def test_a_language_is_checked_before_anything_is_read():
+    with pytest.raises(UserError, match="--language: 'german' is no code of a language"):
+        prepare_fit(["nowhere.csv"], language="german")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from headwise.autofit.fit import prepare_fit
-from headwise.autofit.plan import plan_pairs
+from headwise.autofit.plan_texts import plan_pairs
 from headwise.autofit.statistics import compute_statistics
 from headwise.data.config import TextDataConfig
 from headwise.tasks.answer import Answer, find_spans

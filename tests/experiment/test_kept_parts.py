@@ -157,6 +157,17 @@ def test_a_copy_that_was_tampered_with_is_refused(run: Path) -> None:
     assert not Path("MARKER").exists()
 
 
+def test_the_file_that_it_was_trained_with_is_used_instead_of_an_altered_copy(run: Path) -> None:
+    (run / "parts" / "shift.py").write_text("raise SystemExit('altered')\n")
+    Path("mine.py").write_text(PARTS_FILE)
+    use_parts("mine.py")
+    assert type(headwise.load(run).model).__name__
+    Path("mine.py").write_text(PARTS_FILE + "\n")
+    use_parts("mine.py")
+    with pytest.raises(UserError, match=r"shift\.py: differs from what the run wrote; restore a copy of .*--with"):
+        headwise.load(run)
+
+
 @pytest.mark.parametrize("name", ["../../../shift.py", "shift.txt"])
 def test_a_manifest_cannot_name_files_elsewhere(run: Path, name: str) -> None:
     """Even one whose hashes are right: anybody can write a manifest."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ class Hub:
     repositories: dict[str, Repository] = field(default_factory=dict)
     requests: list[tuple[str, str]] = field(default_factory=list)
     url: str = ""
+    fault: int | bytes | None = 0  # a status or a content instead of every answer; None: no answer
 
     def downloads(self) -> list[str]:
         """The files whose contents were sent."""
@@ -73,6 +75,13 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         path = unquote(urlsplit(self.path).path)
         self.hub.requests.append((self.command, path))
+        if self.hub.fault is None:
+            time.sleep(1)
+            self.close_connection = True
+            return None
+        if self.hub.fault:
+            status = self.hub.fault if isinstance(self.hub.fault, int) else 200
+            return self.send(status, {}, self.hub.fault if isinstance(self.hub.fault, bytes) else b"{}")
         parts = path.strip("/").split("/")
         if parts[:2] == ["api", "models"]:  # api/models/ORG/NAME/(revision|tree)/REVISION
             name, action, revision, file = "/".join(parts[2:4]), parts[4], "/".join(parts[5:]), ""

@@ -159,6 +159,7 @@ def test_the_environment_reaches_the_client_and_offline_mode_uses_the_cache(hub,
     hub.repositories["org/tiny"].token = "secret"
     first = run("org/tiny", "runs/first", HF_TOKEN="secret")
     assert first.returncode == 0, first.stderr
+    assert first.stderr.startswith(f"headwise: org/tiny: looked up at {hub.url}\n")
     hub.requests.clear()
     second = run("org/tiny", "runs/second", HF_HUB_OFFLINE="1")
     assert second.returncode == 0, second.stderr
@@ -237,6 +238,35 @@ def test_a_file_with_another_size_is_refused(hub):
     repository.claimed["model.safetensors"] = repository.files["model.safetensors"] + b"more"
     with pytest.raises(UserError, match=r"org/tiny: cannot be downloaded from .*; import it again"):
         headwise.from_hf("org/tiny")
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        (404, "{url} answers with status 404; import it again later, or name a folder with a copy"),
+        (403, "{url} refuses access (status 403); set HF_TOKEN to a token that may read it"),
+        (500, "{url} answers with status 500; import it again later, or name a folder with a copy; the cache"),
+        (b"<html>login</html>", "{url} does not answer as the Hugging Face Hub does (JSONDecodeError); check"),
+        (b"[1]", "{url} does not answer as the Hugging Face Hub does ("),
+        (None, "{url} cannot be reached and the cache"),  # it says nothing for longer than we wait
+    ],
+)
+def test_a_server_with_a_fault_is_one_sentence(hub, capsys, monkeypatch, fault, sentence):
+    monkeypatch.setattr("headwise.interop.hf.hub.MAX_SILENCE", 0.2)
+    hub.fault = fault
+    with pytest.raises(SystemExit) as leave:
+        main(["import", "org/tiny"])
+    assert leave.value.code == 2
+    refused = capsys.readouterr().err.splitlines()[-1]
+    assert refused.startswith("headwise: org/tiny: " + sentence.format(url=hub.url))
+    assert not Path("runs").exists()
+
+
+def test_a_commit_that_is_none_makes_no_paths(hub, tmp_path):
+    hub.repositories["org/tiny"].commit = "../../../../../evil"
+    with pytest.raises(UserError, match="answers with no commit for 'main'"):
+        headwise.from_hf("org/tiny")
+    assert not list(tmp_path.parent.rglob("evil*"))
 
 
 def test_importing_the_package_does_not_import_the_client():

@@ -8,12 +8,14 @@ from safetensors.torch import load_file
 
 import headwise
 from headwise import UserError
+from headwise.data.config import TextDataConfig
 from headwise.experiment.config import parse_experiment
 from headwise.experiment.run import train_experiment
 from headwise.runs import Run
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Words
 from headwise.train.observers import Observer
-from headwise.tuning.init_from import init_from
+from headwise.tuning.init_from import init_from, measure_unknown
 
 
 def weights(run: Run, step: int) -> dict[str, torch.Tensor]:
@@ -192,3 +194,11 @@ def test_clusters_of_adaptive_embeddings_are_loaded_without_the_row_of_the_mask(
         name = f"encoder.embed.table.tables.{number}.weight"
         assert torch.equal(begun[name], pretrained[name][: len(begun[name])])
     assert len(pretrained[name]) == len(begun[name]) + 1
+
+
+@pytest.mark.parametrize(("text", "share"), [("a b good", 0.0), ("a b qwertz", 1 / 3), ("Иван Ильич", 1.0)])
+def test_unknown_tokens_are_counted_before_training(text, share, tmp_path):
+    (tmp_path / "texts.txt").write_text(f"{text}\n" * 20)
+    tokeniser = Words(["a", "b", "good"])
+    data = TextDataConfig(train=(str(tmp_path / "texts.txt"),), format="lines")
+    assert measure_unknown(data, tokeniser) == pytest.approx(share)

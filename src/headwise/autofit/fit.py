@@ -4,40 +4,26 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from headwise.autofit.baselines import BaselineResult, score_baselines
+from headwise.autofit.baselines import score_baselines
 from headwise.autofit.frames import Frame, move_into_run, write_frame
-from headwise.autofit.model_card import describe_verdict, write_model_card
+from headwise.autofit.model_card import Fit, describe_verdict, write_model_card
 from headwise.autofit.plan import Plan, find_task, plan
 from headwise.autofit.recognise import recognise
 from headwise.autofit.recognition import Recognition, describe_shape
 from headwise.autofit.split import describe_split
 from headwise.errors import UserError, nearest
+from headwise.evaluate.bleu import check_language
 from headwise.experiment.load import load
 from headwise.experiment.run import ignore, train_experiment
 from headwise.inference.trained_model import TrainedModel
-from headwise.runs import Run
 from headwise.tasks.base import Evaluation
 from headwise.tasks.tables import TASKS, task_config
-from headwise.train.loop import Result
 
 Announce = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Fit:
-    """A trained run with its evaluation, the baselines, and what the data were taken for."""
-
-    run: Run
-    result: Result
-    recognition: Recognition
-    plan: Plan
-    evaluation: Evaluation
-    baselines: list[BaselineResult]
 
 
 def fit(
@@ -93,14 +79,17 @@ def prepare_fit(
     task: str = "",
     columns: Sequence[str | int] = (),
     init_from: str = "",
+    language: str = "en",
 ) -> tuple[Recognition, Plan]:
     """Recognise the data and choose an experiment."""
+    check_language(language)  # not after the training
     if not files:
         raise UserError("name a file or folder to learn from, or two aligned files")
     if not (minutes > 0 and isfinite(minutes)):
         raise UserError(f"--minutes: {minutes:g} is no time to train; name more than 0 minutes")
     shape = find_shape(task) if task else ""
     recognition = recognise(files, columns, shape)
+    name = name or Path(files[0]).expanduser().resolve().name.split(".")[0] or "fit"
     return recognition, plan(recognition, minutes, name, init_from, task)
 
 
@@ -128,7 +117,7 @@ def fit_files(
 ) -> Fit:
     """Recognise, plan, train, evaluate; write the model card. The file `keep` is moved into the run."""
     recognition, chosen = prepare_fit(
-        files, minutes=minutes, name=name, task=task, columns=columns, init_from=init_from
+        files, minutes=minutes, name=name, task=task, columns=columns, init_from=init_from, language=language
     )
     held_out = tuple(describe_split(chosen))  # now: a frame's file is moved after the training
     for line in describe(files, recognition, chosen, held_out):
@@ -137,13 +126,13 @@ def fit_files(
     if keep:
         move_into_run(run, keep)
     if result.interrupted:
-        return Fit(run, result, recognition, chosen, Evaluation([], [], [], []), [])
+        return Fit(run, result, recognition, chosen, held_out, Evaluation([], [], [], []), [])
     trained = load(run.path)
     announce("evaluating ...")
     evaluation = trained.evaluate(language=language)
     baselines = score_baselines(trained, evaluation)
-    fitted = Fit(run, result, recognition, chosen, evaluation, baselines)
-    write_model_card(run, trained, recognition, chosen, evaluation, baselines, result, held_out)
+    fitted = Fit(run, result, recognition, chosen, held_out, evaluation, baselines)
+    write_model_card(fitted, trained)
     return fitted
 
 

@@ -6,6 +6,7 @@ import json
 import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from headwise.autofit.baselines import BaselineResult
@@ -63,29 +64,34 @@ def _write(score: Score) -> str:
     return f"{score.value:.1f} {score.unit}".strip() if score.value >= 10 else f"{score.value:.3f} {score.unit}".strip()
 
 
-def write_model_card(
-    run: Run,
-    trained: TrainedModel,
-    recognition: Recognition,
-    plan: Plan,
-    evaluation: Evaluation,
-    baselines: Sequence[BaselineResult],
-    result: Result,
-    held_out: Sequence[str],
-) -> Path:
+@dataclass(frozen=True)
+class Fit:
+    """A trained run with its evaluation, the baselines, what the data were taken for, and what was held out of them."""
+
+    run: Run
+    result: Result
+    recognition: Recognition
+    plan: Plan
+    held_out: tuple[str, ...]
+    evaluation: Evaluation
+    baselines: list[BaselineResult]
+
+
+def write_model_card(fitted: Fit, trained: TrainedModel) -> Path:
     """Write README.md, and a picture where there is one, into the run folder."""
+    run, evaluation = fitted.run, fitted.evaluation
     picture = draw_picture(run, trained, evaluation)
     sections = [
         f"# {run.name}\n",
-        _describe_model(trained, result),
+        _describe_model(trained, fitted.result),
         "## Data\n",
-        _describe_data(recognition, plan, held_out),
+        _describe_data(fitted.recognition, fitted.plan, fitted.held_out),
         "## Scores\n",
-        "\n".join(_list_scores(evaluation, baselines)),
+        "\n".join(_list_scores(evaluation, fitted.baselines)),
         *([f"![{picture.stem}]({picture.name})\n"] if picture else []),
         *(["## Examples\n", "\n".join(_list_examples(evaluation))] if evaluation.outputs else []),
         "## Limits\n",
-        "\n".join(_list_limits(plan, trained)),
+        "\n".join(_list_limits(fitted.plan, trained)),
         "## Use\n",
         "\n".join(_list_commands(run, trained, evaluation)),
     ]
@@ -161,7 +167,7 @@ def _list_limits(plan: Plan, trained: TrainedModel) -> Iterator[str]:
         yield f"- Its longest training text has {longest:,} characters; longer ones were not tried."
         if isinstance(data, TextDataConfig) and data.truncate and plan.statistics.source.most_words > data.max_length:
             yield f"- It reads the first {data.max_length:,} tokens of a text."
-    if getattr(data, "valid", ()) and not getattr(data, "test", ()) and not data.test_fraction:
+    if not data.test and not data.test_fraction:
         yield "- There is no test part: scores are those of the validation part, by which the checkpoint was chosen."
     yield f"- {describe_export(trained)}"
     yield ""

@@ -26,6 +26,7 @@ from headwise.autofit.refusals import (
     warn_of_texts,
 )
 from headwise.autofit.tables import recognise_table
+from headwise.data.encodings import find_encoding
 from headwise.data.files import open_file, open_text, read_lines
 from headwise.data.readers import arrow, jsonl
 from headwise.data.readers.base import ReadOptions
@@ -63,9 +64,20 @@ def recognise(files: Sequence[str | Path], columns: Sequence[str | int] = (), sh
     if len(paths) == 2 and not names:
         aligned = _recognise_aligned(paths[0], paths[1])
         if aligned is not None:
-            return choose(aligned, shape, first)
+            return _name_encoding(choose(aligned, shape, first), paths)
     found = recognise_file(first, names, shape)
-    return replace(found, data={**found.data, "train": [str(path) for path in paths]}) if others else found
+    found = replace(found, data={**found.data, "train": [str(path) for path in paths]}) if others else found
+    return _name_encoding(found, paths)
+
+
+def _name_encoding(found: Recognition, paths: Sequence[Path]) -> Recognition:
+    """Say where a file is not in UTF-8."""
+    encodings = set[str]()
+    for path in paths:
+        with open_file(path) as file:
+            encodings.add(find_encoding(file.read(START_BYTES)).upper())
+    named = " and ".join(sorted(encodings - {""}))
+    return replace(found, reason=f"{found.reason}; read as {named}, as its byte-order mark says") if named else found
 
 
 def recognise_file(path: Path, columns: Sequence[str | int] = (), shape: str = "") -> Recognition:

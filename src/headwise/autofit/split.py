@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from headwise.autofit.plan import Plan
 from headwise.data.config import TextDataConfig
-from headwise.data.corpora import load_corpus
+from headwise.data.corpora import MAX_VALID, load_corpus
 from headwise.data.splits import fingerprint
 from headwise.vision.config import ImagesConfig
 from headwise.vision.corpora import load_images
@@ -27,19 +26,36 @@ def describe_split(chosen: Plan) -> Iterator[str]:
         return
     if not isinstance(data, TextDataConfig) or statistics is None:
         return
+    if statistics.rows == 1:
+        yield _describe_ends(data, statistics.characters)
+        return
     corpus = load_corpus(chosen.experiment.task.task_class.adapt_data(data))
     valid, test = len(corpus.valid), len(corpus.test)
-    if data.format == "text" and len(data.train) == 1 and not Path(data.root, data.train[0]).expanduser().is_dir():
-        yield "held out: the end of the text, for validation"
-        return
     parts = [f"{count:,} {part}" for count, part in ((test, "to test"), (valid, "to validate")) if count]
     unpaired = chosen.experiment.task.unpaired
     same = "identical texts" if unpaired else "rows with the same source"
-    apart = "" if data.valid and data.test else f"; {same} stay together"
-    if apart and chosen.experiment.task.fits == "labelled":
+    apart = f"; {same} stay together"
+    if chosen.experiment.task.fits == "labelled":
         apart += ", and each label has its share"
-    yield f"{statistics.rows:,} {'texts' if unpaired else 'rows'}; held out: {' and '.join(parts)}{apart}"
+    rows = f"{statistics.rows:,} {'texts' if unpaired else 'rows'}"
+    if data.valid and data.test:
+        yield f"{rows} to train on; parts of their own: {' and '.join(parts)}"
+    else:
+        yield f"{rows}; held out: {' and '.join(parts)}{apart}"
+    if not test:
+        yield f"no test part, as {statistics.rows} texts are few: scores are those of the validation part"
     if data.test and statistics.rows <= MAX_COMPARED:
         known = {fingerprint(source or target) for source, target in corpus.train}
         if repeated := sum(fingerprint(source or target) in known for source, target in corpus.test):
             yield f"warning: {repeated:,} of {test:,} test texts are in the training part, too: scores are too good"
+
+
+def _describe_ends(data: TextDataConfig, characters: int) -> str:
+    """What is held out of one text: its end, and what comes before that."""
+    test = 0 if data.test else int(data.test_fraction * characters)
+    valid = 0 if data.valid else min(int(data.valid_fraction * characters), MAX_VALID)
+    parts = [f"{count:,} {part}" for count, part in ((valid, "to validate"), (test, "to test")) if count]
+    held_out = f"held out: of {characters:,} characters, {' and then '.join(parts)}, at the end of the text"
+    if test or data.test:
+        return held_out
+    return f"{held_out}; no test part, as the text is short: scores are those of the validation part"

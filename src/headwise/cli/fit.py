@@ -57,13 +57,14 @@ def fit(
     from headwise.autofit.fit import describe, fit_files, prepare_fit, shorten, summarise
 
     chosen = {"minutes": minutes, "name": name, "task": task, "columns": columns or (), "init_from": from_}
+    chosen["language"] = language
     if dry_run:
         recognition, plan = prepare_fit(files, **chosen)  # type: ignore[arg-type]
         for line in describe(files, recognition, plan):
             say(line)
         print(plan.experiment.to_toml())
         return
-    fitted = fit_files(files, runs=runs, language=language, announce=say, **chosen)  # type: ignore[arg-type]
+    fitted = fit_files(files, runs=runs, announce=say, **chosen)  # type: ignore[arg-type]
     if fitted.result.interrupted:
         say(f"stopped; to resume: headwise train --resume {shlex.quote(str(fitted.run.path))}")
         raise SystemExit(130)

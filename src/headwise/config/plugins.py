@@ -147,6 +147,11 @@ def list_parts_files() -> list[PartsFile]:
     return [module.__parts_file__ for module in modules if hasattr(module, "__parts_file__")]
 
 
+def list_own_sources() -> dict[str, bytes]:
+    """The contents of the imported parts files, by SHA-256."""
+    return {parts.sha256: parts.source for parts in list_parts_files()}
+
+
 def list_configs(parts: PartsFile) -> list[tuple[Table, type[Config]]]:
     """The configs that a parts file has added, with their tables."""
     return [

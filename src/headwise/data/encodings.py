@@ -24,7 +24,7 @@ def convert_to_utf8(content: IO[bytes], path: Path) -> IO[bytes]:
     refused. A byte-order mark of UTF-8 is kept."""
     buffered = content if isinstance(content, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, content))
     start = buffered.peek(64)[:64]
-    encoding = next((encoding for mark, encoding in MARKS.items() if start.startswith(mark)), "")
+    encoding = find_encoding(start)
     if encoding:
         return io.BufferedReader(_Recoder(buffered, encoding), CHUNK)
     for order, (zeros, letters) in {"LE": (1, 0), "BE": (0, 1)}.items():
@@ -33,6 +33,15 @@ def convert_to_utf8(content: IO[bytes], path: Path) -> IO[bytes]:
                 f"{path}: looks like UTF-16 without a byte-order mark; {suggest_iconv(path, f'UTF-16{order}')}"
             )
     return buffered
+
+
+def find_encoding(start: bytes) -> str:
+    """The encoding that a byte-order mark of UTF-16 or UTF-32 names, or an empty string.
+
+    >>> find_encoding("a".encode("utf-16")), find_encoding(b"a")
+    ('utf-16', '')
+    """
+    return next((encoding for mark, encoding in MARKS.items() if start.startswith(mark)), "")
 
 
 def suggest_iconv(path: Path, encoding: str) -> str:

@@ -6,12 +6,14 @@ text that was tokenised by Moses and lower-cased, as `tokenised_bleu` does.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
+from headwise.errors import UserError
 from headwise.evaluate.bootstrap import Floats, bootstrap_interval, check_reference_lists
 from headwise.evaluate.score import Score
 
@@ -39,6 +41,7 @@ def tokenised_bleu(
     """BLEU of Moses-tokenised, lower-cased text: comparable with papers that did so, not with `bleu`."""
     from sacremoses import MosesTokenizer
 
+    check_language(language)
     moses = MosesTokenizer(lang=language)
 
     def tokenise(text: str) -> str:
@@ -48,6 +51,12 @@ def tokenised_bleu(
     references = [[tokenise(text) for text in texts] for texts in references]
     prefix = f"Moses {language}, "
     return _score("BLEU tokenised", prefix, outputs, references, resamples, seed, tokenize="none", lowercase=True)
+
+
+def check_language(language: str) -> None:
+    """Refuse what is no code of a language; of one that Moses does not have, it takes the rules of English."""
+    if not re.fullmatch("[a-z]{2,3}", language):
+        raise UserError(f"--language: '{language}' is no code of a language; name two or three letters, such as de")
 
 
 def _score(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from headwise.config.plugins import use_kept_parts
+from headwise.config.plugins import list_own_sources, use_kept_parts
 from headwise.decode.ensemble import Ensemble
 from headwise.embeddings.tables import find_tables
 from headwise.embeddings.vectors import Vectors
@@ -75,7 +75,7 @@ def load(
 def read_experiment(run: Run, trust: bool = False) -> Experiment:
     """The experiment of a run, after its own parts are imported, if they are trusted."""
     run.verify()
-    use_kept_parts(read_parts(run.path), run.path, trust)
+    use_kept_parts(read_parts(run.path, list_own_sources()), run.path, trust)
     try:
         return parse_experiment(run.config, str(run.path / "config.toml"))
     except UserError as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from headwise.config.plugins import collect_parts, use_kept_parts
+from headwise.config.plugins import collect_parts, list_own_sources, use_kept_parts
 from headwise.experiment.config import parse_experiment
 from headwise.inference.trained_model import TrainedModel
 from headwise.interop.folders import NATIVE_TYPE, create_folder, read_native_tables
@@ -46,7 +46,7 @@ def read_native_folder(folder: Path, trust: bool = False) -> TrainedModel:
     """Read what `write_native_folder` wrote; with `trust`, the code of parts that it keeps is executed."""
     where, weights = str(folder / CONFIG), open_state_dict(folder)
     tables = read_native_tables(folder)
-    use_kept_parts(read_parts(folder), folder, trust)
+    use_kept_parts(read_parts(folder, list_own_sources()), folder, trust)
     experiment = parse_experiment(tables, where)
     tokenisers = Tokenisers.load(folder / NATIVE)
     with AllocationLimit(weights, where), SkipInit():

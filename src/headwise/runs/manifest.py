@@ -30,9 +30,10 @@ def write_manifest(folder: Path, names: Iterable[str] | None = None) -> None:
     write(folder / NAME, render_manifest({name: _describe_file(folder / name) for name in listed}))
 
 
-def list_files(folder: Path) -> list[str]:
-    """The names of the files in the manifest; raises Damaged."""
-    return list(_read_manifest(folder / NAME))
+def list_files(folder: Path) -> dict[str, str]:
+    """The names of the files in the manifest, with their SHA-256; raises Damaged."""
+    files = _read_manifest(folder / NAME)
+    return {name: str(entry.get("sha256")) if isinstance(entry, dict) else "" for name, entry in files.items()}
 
 
 def verify_files(folder: Path, names: Iterable[str]) -> list[str]:

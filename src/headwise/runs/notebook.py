@@ -62,6 +62,7 @@ def draw_curve(title: str, points: Sequence[Point]) -> str:
 
 
 def _find_ends(values: Sequence[float]) -> tuple[float, float]:
-    """The ends of an axis, which are never equal."""
+    """The ends of an axis, which are never equal, nor written alike."""
     low, high = min(values), max(values)
-    return (low, high) if low < high else (low - 0.5, low + 0.5)
+    margin = max(0.5, abs(low) * 0.05)
+    return (low, high) if low < high else (low - margin, low + margin)

@@ -13,6 +13,7 @@ from headwise.runs.manifest import Damaged, list_files, verify_files, write_mani
 from headwise.utils.files import read_bytes, write
 
 FOLDER = "parts"
+NONE: Mapping[str, bytes] = {}
 
 
 def write_parts(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -24,8 +25,11 @@ def write_parts(folder: Path, files: Mapping[str, bytes]) -> None:
     write_manifest(folder / FOLDER)
 
 
-def read_parts(folder: Path) -> dict[str, bytes]:
-    """The parts files that a run or a model folder keeps, by name; empty if there are none. Nothing is executed."""
+def read_parts(folder: Path, own: Mapping[str, bytes] = NONE) -> dict[str, bytes]:
+    """The parts files that a run or a model folder keeps, by name; empty if there are none. Nothing is executed.
+
+    `own` are contents that the user has imported, by SHA-256. Where the run was trained with one of them, it is
+    returned, and the copy of the run is not read: it may have been altered since."""
     home = folder / FOLDER
     if not home.is_dir():
         return {}
@@ -34,6 +38,10 @@ def read_parts(folder: Path) -> dict[str, bytes]:
         for name in names:
             if Path(name).name != name or not name.endswith(".py"):  # the manifest may come from anybody
                 raise Damaged(home / "manifest.json", f"{name!r} is not the name of a Python file")
-        return {name: read_bytes(home / name) for name in verify_files(home, names)}
+        kept = {name: own[digest] for name, digest in names.items() if digest in own}
+        others = verify_files(home, [name for name in names if name not in kept])
+        return {**kept, **{name: read_bytes(home / name) for name in others}}
     except Damaged as error:
-        raise UserError(f"{error.path}: differs from what the run wrote; restore a copy of {home}") from None
+        raise UserError(
+            f"{error.path}: differs from what the run wrote; restore a copy of {home}, or name the original --with"
+        ) from None

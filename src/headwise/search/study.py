@@ -132,11 +132,13 @@ def make_sampler(seed: int, number: int, parallel: bool) -> BaseSampler:
 
 
 def compute_importances(study: Study) -> dict[str, float]:
-    """The importance of each key for the best tenth of the trials (PED-ANOVA); empty with too few complete trials."""
+    """The importance of each key for the best tenth of the trials (PED-ANOVA); empty with too few complete trials, or
+    if all have the same score."""
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
     from optuna.trial import TrialState
 
-    if len(study.get_trials(states=[TrialState.COMPLETE])) < MIN_TRIALS:
+    complete = study.get_trials(deepcopy=False, states=[TrialState.COMPLETE])
+    if len(complete) < MIN_TRIALS or len({trial.value for trial in complete}) == 1:
         return {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from headwise.config.base import Config, Fraction, NonNegativeInt, PositiveFloat, Problems, merge
-from headwise.config.plugins import use_kept_parts
+from headwise.config.plugins import list_own_sources, use_kept_parts
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def read_source_tables(init_from: str) -> dict[str, Any]:
     try:
         path = find_pretrained(path, which).path
         if (path / "config.toml").is_file():
-            use_kept_parts(read_parts(path), path)
+            use_kept_parts(read_parts(path, list_own_sources()), path)
             tables = Run.open(path).config
         elif is_native_folder(path):
             tables = read_native_tables(path)

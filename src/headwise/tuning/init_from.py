@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from headwise.data.config import TextDataConfig
+from headwise.data.corpora import open_training_pairs
 from headwise.data.prepare import Prepared
 from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel
+from headwise.text import UNK
 from headwise.text.base import Tokeniser
 from headwise.text.paired import Paired
 from headwise.text.tokenisers import Tokenisers
@@ -24,6 +29,10 @@ if TYPE_CHECKING:
     from headwise.experiment.config import Experiment
     from headwise.text.config import TokeniserConfig
 
+log = logging.getLogger(__name__)
+
+SAMPLE, MAX_SAMPLED = 200, 5000  # texts in which unknown tokens are counted, and characters of each
+MUCH_UNKNOWN = 0.1  # share of unknown tokens that is told
 # Modules that are initialised from another module if the pretrained model lacks one of the same name and the new model
 # lacks the other: an encoder and a language model head from a decoder (Radford et al. 2018), a pooler from the
 # next-sentence head (Devlin et al. 2019).
@@ -75,6 +84,13 @@ def prepare_data(experiment: Experiment, source: TrainedModel) -> Prepared:
         )
     task = experiment.task.task_class
     inputs, outputs = get_text_tokenisers(source)
+    if isinstance(experiment.data, TextDataConfig):
+        share = measure_unknown(experiment.data, inputs)
+        if share > MUCH_UNKNOWN:
+            log.warning(
+                "%.0f %% of the tokens are unknown to the tokeniser of %s; start from one of such texts, or from none",
+                100 * share, experiment.init_from,
+            )  # fmt: skip
     if experiment.task.labelled:
         sides = inputs, task.prepare(experiment.data, experiment.tokeniser).tokenisers.target
     elif experiment.task.writes == "continuation":
@@ -82,6 +98,13 @@ def prepare_data(experiment: Experiment, source: TrainedModel) -> Prepared:
     else:
         sides = inputs, outputs if experiment.task.transduces else inputs
     return task.prepare(experiment.data, Tokenisers(*sides))
+
+
+def measure_unknown(data: TextDataConfig, tokeniser: Tokeniser) -> float:
+    """The share of unknown tokens in the first training texts."""
+    pairs = islice(open_training_pairs(data), SAMPLE)
+    ids = [number for source, target in pairs for number in tokeniser.encode((source or target)[:MAX_SAMPLED])]
+    return ids.count(UNK) / max(len(ids), 1)
 
 
 def get_text_tokenisers(source: TrainedModel) -> tuple[Tokeniser, Tokeniser]:

@@ -34,7 +34,8 @@ def render_table(heading: str, rows: Sequence[Sequence[str]], notes: Sequence[st
     True
     """
     header, *body = rows
-    parts = [f'<div><p style="margin: 0 0 .3rem"><b>{escape(heading)}</b></p><table style="{TABLE}"><tr>']
+    parts = [f'<div style="overflow-x: auto"><p style="margin: 0 0 .3rem"><b>{escape(heading)}</b></p>']
+    parts.append(f'<table style="{TABLE}"><tr>')
     parts += [f'<th scope="col" style="{_align(number)}">{escape(cell)}</th>' for number, cell in enumerate(header)]
     for row in body:
         bold = bool(row) and row[0].endswith(" *")

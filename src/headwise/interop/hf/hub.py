@@ -8,6 +8,7 @@ named by its SHA-256 or, if it is not in LFS, by its git blob hash. Pickles are 
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from fnmatch import fnmatch
 from functools import lru_cache
 from glob import escape
 from pathlib import Path
+from typing import Any
 
 from headwise.errors import UserError
 from headwise.interop.folders import read_json
@@ -29,6 +31,8 @@ from headwise.interop.hf.tokenizer_config import ADDED_TOKENS, SPECIAL_TOKENS_MA
 from headwise.interop.hf.vocabulary_files import BPE_VOCABULARY, MERGES, WORD_PIECE
 from headwise.utils.extras import needed_for
 
+log = logging.getLogger(__name__)
+
 CONFIG = "config.json"
 FILES = (  # all that the importer reads, except the weights
     CONFIG, GENERATION_CONFIG, PROCESSOR, INDEX, NATIVE,
@@ -36,8 +40,9 @@ FILES = (  # all that the importer reads, except the weights
     *SENTENCEPIECE_FILES, "target_vocab.json", WORD_PIECE, BPE_VOCABULARY, MERGES,
 )  # fmt: skip
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
-SHA256, GIT_BLOB = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
+SHA256, GIT_BLOB = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")  # a commit is like the latter
 RUNS = "runs"  # the folder of runs, unless told otherwise
+MAX_SILENCE = 20  # seconds that a server may be silent
 CHUNK = 2**20  # bytes that are hashed at once
 
 
@@ -75,10 +80,18 @@ def find_folder(source: str | Path, revision: str = "") -> ModelFolder:
 def download(repository: str, revision: str = "main") -> ModelFolder:
     """Download a repository into the cache of `huggingface_hub`: configs and tokeniser, then the weights."""
     with needed_for(f"{repository}: there is no such folder, and to download it"):
-        from huggingface_hub import snapshot_download
-    with explain_errors(repository, revision), hide_bars():
-        folder = Path(snapshot_download(repository, revision=revision, allow_patterns=list(FILES)))
-        commit = folder.name
+        from huggingface_hub import HfApi, constants, snapshot_download
+    offline = constants.is_offline_mode()
+    if not offline:
+        log.info("%s: looked up at %s", repository, constants.ENDPOINT)
+    with explain_errors(repository, revision), hide_bars(), shorten_warnings(), limit_waiting():
+        resolved = HfApi().resolve_revision(repository, revision=revision, local_files_only=offline)
+        commit = resolved.resolved
+        if not GIT_BLOB.fullmatch(commit):  # the client makes paths of it
+            raise UserError(
+                f"{repository}: {constants.ENDPOINT} answers with no commit for '{revision}'; ask its owner"
+            )
+        folder = Path(snapshot_download(repository, revision=resolved, allow_patterns=list(FILES)))
         weights = list_weights(folder)
         patterns = [CONFIG, *map(escape, weights)]  # a file that exists: the client warns where nothing matches
         snapshot_download(repository, revision=commit, allow_patterns=patterns)
@@ -126,6 +139,45 @@ def hide_bars() -> Iterator[None]:
 
 
 @contextmanager
+def shorten_warnings() -> Iterator[None]:
+    """Say once, not for each file and each time, that the client waits for a server that fails, and for how long."""
+    told: set[str] = set()
+
+    def tell(record: logging.LogRecord) -> bool:
+        wait = re.match(r"(?:Rate limited\. Waiting|Retrying in) ([\d.]+)s", record.getMessage())
+        if wait and wait[1] not in told:
+            told.add(wait[1])
+            log.warning("the server fails or is busy: tried again in %.0f s", float(wait[1]))
+        return False
+
+    logger = logging.getLogger("huggingface_hub.utils._http")
+    logger.addFilter(tell)
+    try:
+        yield
+    finally:
+        logger.removeFilter(tell)
+
+
+@contextmanager
+def limit_waiting() -> Iterator[None]:
+    """Give up on a server that is silent for a while: some requests of the client have no time limit."""
+    from huggingface_hub.utils import get_session
+
+    client = get_session()
+    hooks = client.event_hooks
+    client.event_hooks = {**hooks, "request": [*hooks["request"], _set_timeout]}
+    try:
+        yield
+    finally:
+        client.event_hooks = hooks
+
+
+def _set_timeout(request: Any) -> None:
+    limits = request.extensions.get("timeout", {})
+    request.extensions["timeout"] = {name: limit or MAX_SILENCE for name, limit in limits.items()}
+
+
+@contextmanager
 def explain_errors(repository: str, revision: str) -> Iterator[None]:
     """Turn the errors of `huggingface_hub` into sentences."""
     from huggingface_hub import constants, errors
@@ -144,18 +196,36 @@ def explain_errors(repository: str, revision: str) -> Iterator[None]:
         )
     except errors.RevisionNotFoundError:
         problem = f"has no revision '{revision}'; name a branch, a tag or a commit of it"
-    except errors.LocalEntryNotFoundError:
+    except (errors.RevisionResolutionError, errors.LocalEntryNotFoundError) as error:
         where = f"the cache {constants.HF_HUB_CACHE} does not have it at '{revision}'"
         if constants.is_offline_mode():
             problem = f"HF_HUB_OFFLINE is set and {where}; unset it, or name a folder"
+        elif isinstance(error.__cause__, errors.HfHubHTTPError):
+            problem = f"{explain_status(error.__cause__.response.status_code, place)}; {where}"
         else:
             problem = f"{place} cannot be reached and {where}; check the network, or name a folder with a copy"
+    except errors.HfHubHTTPError as error:
+        problem = explain_status(error.response.status_code, place)
     except (errors.HTTPError, OSError) as error:  # also files of another size than the server said
         reason = str(error).strip().partition("\n")[0]
         problem = f"cannot be downloaded from {place} ({type(error).__name__}: {reason}); import it again"
+    except errors.HFValidationError as error:
+        problem = f"is no name of a repository, or '{revision}' of a revision ({error})"
+    except (ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:  # of the client, on answers
+        problem = (
+            f"{place} does not answer as the Hugging Face Hub does ({type(error).__name__}); check the network, which "
+            "may ask for a login, and HF_ENDPOINT"
+        )
     else:
         return
     raise UserError(f"{repository}: {problem}") from None
+
+
+def explain_status(status: int, place: str) -> str:
+    """The error message for a server that answers with an HTTP status that says nothing about the repository."""
+    if status in (401, 403):
+        return f"{place} refuses access (status {status}); set HF_TOKEN to a token that may read it"
+    return f"{place} answers with status {status}; import it again later, or name a folder with a copy"
 
 
 def check_contents(path: Path, repository: str) -> None:
