@@ -92,7 +92,10 @@ def merge_start_tokens(folder: Path, data: Mapping[str, Any], architecture: Arch
     """`config.json` with the decoder start and, where the architecture reads one (BART), the forced BOS of
     generation_config.json: `generate` takes them from there."""
     fields, file = architecture.hf_config.model_fields, folder / GENERATION_CONFIG
-    if "decoder_start_token_id" not in fields or not file.is_file():
+    if "decoder_start_token_id" not in fields:
+        return data
+    check_start_token(data, folder / "config.json")
+    if not file.is_file():
         return data
     values, merged = read_json(file), dict(data)
     starts = [values.get(key) for key in ("decoder_start_token_id", "bos_token_id")]
@@ -101,6 +104,14 @@ def merge_start_tokens(folder: Path, data: Mapping[str, Any], architecture: Arch
     if "forced_bos_token_id" in fields:
         merged |= {"forced_bos_token_id": values.get("forced_bos_token_id"), "force_bos_token_to_be_generated": False}
     return merged
+
+
+def check_start_token(data: Mapping[str, Any], file: Path) -> None:
+    """Refuse a decoder start beyond the vocabulary, even where generation_config.json has another one: training begins
+    targets with that of config.json."""
+    token, size = data.get("decoder_start_token_id"), data.get("decoder_vocab_size") or data.get("vocab_size")
+    if isinstance(token, int) and isinstance(size, int) and token >= size:
+        raise UserError(f"{file}: decoder_start_token_id: {token} is no token id below {size:,}; correct it")
 
 
 def read_generation_config(
