@@ -169,7 +169,7 @@ def test_damaged_files_are_named(copy: Path, name: str) -> None:
     ("settings", "key"),
     [
         ({"wiring": "sandwich"}, "wiring"),
-        ({"positions": "learned"}, "positions"),
+        ({"positions": "rotary"}, "positions"),
         ({"norm": "rms"}, "norm"),
         ({"start_id": 0}, "start_id"),
         ({"activation": "swiglu"}, "activation"),

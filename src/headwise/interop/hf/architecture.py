@@ -246,8 +246,8 @@ def any_of(*names: str) -> WeightConverter:
     return WeightConverter(names[:1], alternatives=tuple((name,) for name in names[1:]))
 
 
-def skip_check(weights: LazyStateDict) -> None:
-    pass
+def find_nothing(weights: LazyStateDict) -> Collection[str]:
+    return ()
 
 
 def list_names(names: Iterable[str]) -> str:
@@ -277,7 +277,7 @@ class Architecture:
     base_prefix: str = ""  # `base_model_prefix` with a dot; a checkpoint of a base model leaves it out
     stored_as: Mapping[str, str] = field(default_factory=dict)  # tensor of the class -> its name in checkpoints
     ignored: Mapping[str, str] = field(default_factory=dict)  # pattern of tensor names -> why they are ignored
-    check: Callable[[LazyStateDict], None] = skip_check  # of ignored tensors that must have certain values
+    find_computed: Callable[[LazyStateDict], Collection[str]] = find_nothing  # stored tensors that are computed here
     special_names: Mapping[str, str] = field(default_factory=dict)  # pad, bos, ... -> its name in config.json
     extra_special_ids: Mapping[str, str] = field(default_factory=dict)  # further <name>_token_id -> pad, bos, ...
     read_tokeniser_files: Callable[[Path, Mapping[str, Any]], TokeniserFiles] = TokeniserFiles.read
