@@ -167,9 +167,14 @@ class HfTokeniser(Tokeniser):
 
     @cached_property
     def _skipped_ids(self) -> set[int]:
-        """The Hugging Face ids that decoding leaves out."""
+        """The Hugging Face ids that decoding leaves out: those that read as a special token does. For the library, one
+        that the normaliser changes does not."""
         added_tokens = self.engine.get("added_tokens") or []
-        special_ids = {int(token["id"]) for token in added_tokens if token["special"]}
+        contents = {str(token["content"]) for token in added_tokens if token["special"]}
+        numbers = {int(token["id"]) for token in added_tokens} | {self.tokenizer.token_to_id(each) for each in contents}
+        special_ids = {
+            number for number in numbers if number is not None and self.tokenizer.id_to_token(number) in contents
+        }
         return special_ids - {self.vocabulary_map.unk}
 
     @cached_property
@@ -211,7 +216,7 @@ class HfTokeniser(Tokeniser):
         mask = self.vocabulary_map.mask
         if mask is None:
             return super().encode_around_masks(parts)
-        text = self._mask_token.join(self.normalise(part) for part in parts)
+        text = str(self.tokenizer.id_to_token(mask)).join(self.normalise(part) for part in parts)
         ids: list[list[int]] = [[]]
         for number in self._masking_tokenizer.encode(text, add_special_tokens=False).ids:
             if number == mask:
@@ -219,10 +224,6 @@ class HfTokeniser(Tokeniser):
             else:
                 ids[-1].append(self._headwise_ids[number])
         return ids
-
-    @cached_property
-    def _mask_token(self) -> str:
-        return str(self.tokenizer.id_to_token(self.vocabulary_map.mask))
 
     @cached_property
     def _masking_tokenizer(self) -> Tokenizer:
