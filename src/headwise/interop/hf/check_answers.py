@@ -269,7 +269,7 @@ def find_word_tokens(folder: Folder, text: str) -> list[list[int]]:
 
 
 def detect_replaced(folder: Folder, texts: Texts) -> Answer:
-    (words,) = folder.loaded.task.detect_replaced(folder.loaded.model, texts)
+    (words,) = folder.loaded.check_task("replaced-tokens").detect_replaced(folder.loaded.model, texts)
     return [(each.word, each.probability) for each in words]
 
 

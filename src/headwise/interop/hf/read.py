@@ -178,8 +178,8 @@ def build_text_model(
     with_head, weights = architecture.with_head(class_name), weights.add_prefix(architecture.base_prefix)
     class_names = {stored: name for name, stored in architecture.stored_as.items() if name not in weights.readers}
     weights = weights.rename({class_names.get(name, name): name for name in weights.readers})
-    names = set(weights.names) - {*architecture.find_computed(weights)}
-    settings = hf_config.to_settings(build_task, names) | files.list_settings(vocabularies)
+    tensors = set(weights.names) - {*architecture.find_computed(weights)}
+    settings = hf_config.to_settings(build_task, tensors) | files.list_settings(vocabularies)
     weights, stored_names = resolve_ties(weights, hf_config.tied_weights(class_name))
     if task in TABLES:
         settings["tie"] = infer_tie(task, with_head, stored_names)
