@@ -147,7 +147,7 @@ def test_a_bare_model_is_imported_but_cannot_read_texts(copy: Path) -> None:
         ({"encoder_layers": 2}, r"encoder\.layers\.1"),
         ({"vocab_size": 1_000}, "decoder_vocab_size: one table"),
         ({"vocab_size": 1_000, "decoder_vocab_size": 1_000}, "asks for"),
-        ({"decoder_start_token_id": 99999}, "bos 99999"),
+        ({"decoder_start_token_id": 99999}, "decoder_start_token_id: 99999 is no token id below"),
     ],
 )
 def test_wrong_configs_are_named(copy: Path, changes: dict[str, Any], word: str) -> None:
@@ -169,7 +169,7 @@ def test_damaged_files_are_named(copy: Path, name: str) -> None:
     ("settings", "key"),
     [
         ({"wiring": "sandwich"}, "wiring"),
-        ({"positions": "learned"}, "positions"),
+        ({"positions": "rotary"}, "positions"),
         ({"norm": "rms"}, "norm"),
         ({"start_id": 0}, "start_id"),
         ({"activation": "swiglu"}, "activation"),

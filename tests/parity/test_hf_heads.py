@@ -106,7 +106,6 @@ def test_labels_with_equal_names_are_distinguished(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"problem_type": "regression"}, r"problem_type: 'regression' with 3 labels"),
         ({"problem_type": "ranking"}, r"problem_type: 'ranking'"),
         ({"problem_type": "single_label_classification", "num_labels": 1}, "problem_type: .* with 1 labels"),
         ({"id2label": {"a": "x", "b": "y", "c": "z"}}, "id2label: must name labels by their numbers"),
@@ -151,6 +150,20 @@ def test_several_labels_of_a_text_are_neither_scored_nor_learnt(tmp_path: Path) 
     with pytest.raises(UserError, match=r"task\.function: .* cannot be learnt here"):
         train_experiment(parse_experiment(tables), tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_regression_of_several_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_classifier("Bert", tmp_path / "in", num_labels=3, problem_type="regression")
+    main(["import", str(folder), str(tmp_path / "run")])
+    for extra in ([], ["--json"]):
+        main(["classify", str(tmp_path / "run"), *TEXTS, *extra])
+    lines = [line for line in capsys.readouterr().out.splitlines() if "LABEL_0" in line]
+    rows = [json.loads(line) for line in lines[len(TEXTS) :]]
+    expected = run_pipeline(folder)
+    assert [row["text"] for row in rows] == TEXTS
+    for row, line, values in zip(rows, lines, expected, strict=False):
+        assert row["values"] == pytest.approx(values, rel=1e-4, abs=1e-5)
+        assert line.split("\t")[1] == f"LABEL_1 {row['values']['LABEL_1']:.3f}"
 
 
 def test_a_regression_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -16,8 +18,9 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from headwise import UserError
 from headwise.cli.main import main
 from headwise.config.base import validate
-from headwise.interop.hf import ARCHITECTURES, load_architecture
-from headwise.interop.hf.architecture import HfConfig
+from headwise.interop.hf import ARCHITECTURES, list_architectures, load_architecture
+from headwise.interop.hf.architecture import HfConfig, HfConfigBase
+from headwise.interop.hf.fixed_keys import REMEDIES, list_values
 from headwise.interop.hf.ignored_keys import GENERATION, IGNORED_KEYS
 from headwise.interop.hf.read import read_folder
 
@@ -73,10 +76,32 @@ def test_unsupported_settings_are_refused(kind: str, tmp_path: Path) -> None:
     data, changed = write_default_config(kind, tmp_path), 0
     for key, field in load_schema(kind).model_fields.items():
         if get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1:
-            with pytest.raises(UserError, match=f"^here: {key}: "):
+            with pytest.raises(
+                UserError, match=f"^here: {key}: must be .*, not .*; (set it to|no code|transform|it is)"
+            ):
                 load_schema(kind).read({**data, key: pick_other_value(field.annotation)}, "here")
             changed += 1
     assert changed > 3
+
+
+def list_schemas(base: type[HfConfigBase]) -> Iterator[type[HfConfigBase]]:
+    for schema in base.__subclasses__():
+        yield schema
+        yield from list_schemas(schema)
+
+
+def test_what_can_be_done_is_known_for_every_fixed_key() -> None:
+    for timm in (False, True):
+        assert list(list_architectures(timm))  # all are imported
+    fixed = {
+        key
+        for schema in list_schemas(HfConfigBase)
+        for key, field in schema.model_fields.items()
+        if len(set(list_values(field.annotation))) == 1 and key != "model_type"
+    }
+    named = [key for keys in REMEDIES.values() for key in keys]
+    assert fixed <= set(named) and len(named) == len(set(named)) and "is_decoder" in fixed
+    assert all(re.search(r"set it to|correct it to|use \{library\}", remedy) for remedy in REMEDIES)
 
 
 def test_keys_of_a_backbone_are_checked_as_well(tmp_path: Path) -> None:

@@ -179,20 +179,37 @@ def test_the_command_names_ignored_tensors(tmp_path: Path) -> None:
     assert "vit.pooler.dense.bias, vit.pooler.dense.weight ignored: " in told
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"), [("marian", "MarianMTModel"), ("pegasus", "PegasusForConditionalGeneration")]
+)
 @torch.inference_mode()
-def test_marian_with_positions_that_are_no_sinusoids_is_refused(tmp_path: Path) -> None:
-    """`transformers` reads them; ours are computed."""
+def test_stored_positions_are_those_of_the_model(
+    kind: str, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Sinusoids are computed; any other table, such as one of half precision, is used in both libraries."""
+    folder = save_folder(build_hf_model(kind, name), tmp_path / "in")
+    sinusoids = load_hf_model(name, folder).model.encoder.embed_positions.weight.clone()
+    tables = {"model.encoder.embed_positions.weight": sinusoids, "model.decoder.embed_positions.weight": sinusoids}
+    store_tensors(folder, **{key: table.clone() for key, table in tables.items()})
+    assert dict(read_folder(folder).config)["positions"].kind == "sinusoid"
+    for change in (torch.Tensor.half, torch.Tensor.bfloat16, lambda table: table.flip(0)):
+        store_tensors(folder, **{key: change(table) for key, table in tables.items()})
+        imported, model = read_folder(folder), load_hf_model(name, folder)
+        table = model.model.encoder.embed_positions.weight
+        assert torch.equal(table, change(sinusoids).float()) and not torch.equal(table, sinusoids)
+        assert_equal_logits(imported, model)
+        out = tmp_path / f"out-{table[1, 0]}"
+        write_folder(imported.model, imported.config, imported.task, None, out, imported.vocabularies.source)
+        assert_equal_logits(imported, load_hf_model(name, out))
+        assert_equal_logits(read_folder(out), model)
+    assert "rounded" not in caplog.text
+
+
+def test_one_position_table_of_two_is_refused(tmp_path: Path) -> None:
     folder = save_folder(build_hf_model("marian", "MarianMTModel"), tmp_path)
-    model = load_hf_model("MarianMTModel", folder)
-    sinusoids = model.model.encoder.embed_positions.weight.clone()
-    for dtype in (torch.float32, torch.float16):
-        store_tensors(folder, **{"model.encoder.embed_positions.weight": sinusoids.to(dtype)})
-        assert_equal_logits(read_folder(folder), model)
-    imported = read_folder(folder)
-    before = logits(imported, model)[1]
-    store_tensors(folder, **{"model.encoder.embed_positions.weight": sinusoids.flip(0)})
-    assert (logits(imported, load_hf_model("MarianMTModel", folder))[1] - before).abs().max() > 0.1
-    with pytest.raises(UserError, match=r"model\.encoder\.embed_positions\.weight is no table of sinusoids"):
+    table = load_hf_model("MarianMTModel", folder).model.encoder.embed_positions.weight.detach().half()
+    store_tensors(folder, **{"model.encoder.embed_positions.weight": table})
+    with pytest.raises(UserError, match=r"embed_positions\.weight is no table of sinusoids, and the other"):
         read_folder(folder)
 
 

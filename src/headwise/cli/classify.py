@@ -18,7 +18,7 @@ def classify(
     threads: Threads = 0,
     json_: Json = False,
 ) -> None:
-    """Classify texts or images: the most probable label and its probability; for a regression, the value.
+    """Classify texts or images: the most probable label and its probability; for a regression, the value or values.
 
     Texts, or image files, are arguments, lines of --file, or lines of stdin; without any of
     these, a terminal prompts for them.
@@ -43,6 +43,7 @@ def classify(
     loaded = load_model(run, checkpoint, device, threads)
     task = loaded.check_task("classify", "classify-images", "regress")
     images = task.config.reads == "images"
+    several = getattr(task.config, "function", "") == "none"  # numbers of a regression
     for chunk in read_chunks(texts, file):
         if isinstance(task, Regress):
             for text, value in zip(chunk, loaded.regress(chunk), strict=True):
@@ -50,6 +51,10 @@ def classify(
             continue
         outputs: Iterable[dict[str, float]] = loaded.classify_images(chunk) if images else loaded.classify(chunk)
         for text, probabilities in zip(chunk, outputs, strict=True):
+            if several:
+                shown = "\t".join(f"{name} {value:.3f}" for name, value in probabilities.items())
+                print(json.dumps({"text": text, "values": probabilities}, ensure_ascii=False) if json_ else shown)
+                continue
             label = max(probabilities, key=probabilities.__getitem__)
             if json_:
                 row = {"image" if images else "text": text, "label": label, "probabilities": probabilities}

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from headwise.cli.common import Checkpoint, log_to_stderr, say
 
+if TYPE_CHECKING:
+    from headwise.inference.trained_model import TrainedModel
+
 Check = Annotated[
     bool,
-    Parameter(negative="", help="Compare outputs with those of transformers or timm; status 1 if they differ."),
+    Parameter(
+        negative="", help="Compare outputs and answers with those of transformers or timm; status 1 if they differ."
+    ),
 ]
 
 
@@ -75,11 +80,16 @@ def import_model(
     print(run)
 
 
-def check_outputs(folder: Path, model: Any = None) -> None:
-    """Print how far Headwise and transformers, or timm, are apart; exit with status 1 if they differ."""
+def check_outputs(folder: Path, exported: TrainedModel | None = None) -> None:
+    """Print how far Headwise and transformers, or timm, are apart, for given ids and for texts; exit with status 1 if
+    they differ."""
+    from headwise.experiment.convert import to_trained_model
     from headwise.interop.hf.check import check_folder
 
-    comparison = check_folder(folder, model)
+    if exported is None:
+        comparison = check_folder(folder, None, to_trained_model)
+    else:
+        comparison = check_folder(folder, exported.model, lambda *_: exported)
     print(comparison)
     if not comparison.equal:
         raise SystemExit(1)
@@ -162,4 +172,4 @@ def export_folder(loaded: Any, folder: Path, layout: Literal["auto", "timm"], mo
         (name,) = read_json(folder / "config.json")["architectures"]
         say(f"written as {name} of transformers")
     if check:
-        check_outputs(folder, loaded.model)
+        check_outputs(folder, loaded)

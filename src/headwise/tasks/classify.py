@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from torch import Tensor
+
 from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.losses import Loss
 from headwise.data.collate import PairBatch
@@ -57,6 +59,13 @@ SCORES: dict[str, Scorer] = {
 }
 
 
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "softmax": lambda logits: logits.softmax(-1),
+    "sigmoid": Tensor.sigmoid,
+    "none": lambda logits: logits,
+}
+
+
 class Classify(TextTask["ClassifyConfig", SequenceClassifier]):
     """Sequence classification: sources are texts, targets their labels."""
 
@@ -82,11 +91,12 @@ class Classify(TextTask["ClassifyConfig", SequenceClassifier]):
         return super().build_batches(examples, seed, config)
 
     def _check_single_label(self, done: str) -> None:
-        """Refuse a multi-label model: the data have exactly one label for each text."""
+        """Refuse a multi-label model and a regression of several numbers: the data have exactly one label for each
+        text."""
         if self.config.function != "softmax":
             raise UserError(
                 f"task.function: labels that do not exclude each other cannot be {done} here, where each text has one; "
-                "`classify` gives their probabilities"
+                "`classify` gives the value of each"
             )
 
     def loss(self, model: SequenceClassifier, batch: PairBatch, state: LossState) -> Loss:
@@ -125,7 +135,8 @@ class Classify(TextTask["ClassifyConfig", SequenceClassifier]):
     def predict_probabilities(
         self, model: SequenceClassifier, texts: Sequence[str], tokens: int = 8192
     ) -> list[dict[str, float]]:
-        """The probability of each label for each text, by softmax or, for multi-label models, sigmoid (`function`)."""
+        """The probability of each label for each text, by softmax or, for multi-label models, sigmoid (`function`); the
+        numbers of a regression of several."""
         names = self.tokenisers.target.vocabulary[UNK + 1 :]
         by_text: list[dict[str, float]] = [{} for _ in texts]
         device = get_device(model)
@@ -133,7 +144,7 @@ class Classify(TextTask["ClassifyConfig", SequenceClassifier]):
         with inference_mode(model):
             for numbers, ids in batch_texts(rows, tokens):
                 logits = model(ids.to(device))[:, UNK + 1 :].float()  # special tokens are no labels
-                probabilities = logits.sigmoid() if self.config.function == "sigmoid" else logits.softmax(-1)
+                probabilities = FUNCTIONS[self.config.function](logits)
                 for number, row in zip(numbers, probabilities.tolist(), strict=True):
                     by_text[number] = dict(zip(names, row, strict=True))
         return by_text
@@ -163,5 +174,6 @@ class ClassifyConfig(AuxiliaryFields):
     baselines = ("majority", "bag of words")
     kind: Literal["classify"] = "classify"
     scores: tuple[str, ...] = ("accuracy", "f1")
-    # From logits to probabilities. sigmoid: multi-label classification, for imported models only.
-    function: Literal["softmax", "sigmoid"] = "softmax"
+    # From logits to probabilities. For imported models only: sigmoid, multi-label classification; none, a regression of
+    # several numbers, whose names are the labels.
+    function: Literal["softmax", "sigmoid", "none"] = "softmax"

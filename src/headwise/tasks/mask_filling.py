@@ -26,14 +26,10 @@ Fill = Callable[[Sequence[str]], list[list[list[FilledMask]]]]  # of each text a
 
 def encode_masked(text: str, tokeniser: Tokeniser, masks: Iterable[int]) -> list[int]:
     """The ids of a text without special tokens, with one id of `masks` for each [MASK]."""
-    first, *others = text.split(MASK)
-    if not others:
+    if MASK not in text:
         raise UserError(f"there is no {MASK} in '{text}'; write one where a word is missing")
-    # In words and word pieces, the space before a unit belongs to it; a space at the end would be a unit of its own.
-    letters = isinstance(tokeniser, Characters | Bytes)
-    pieces = [tokeniser.encode(piece if letters else piece.strip()) for piece in (first, *others)]
-    ids = pieces[0]
-    for piece, mask in zip(pieces[1:], masks, strict=False):
+    ids, *others = tokeniser.encode_around_masks(text.split(MASK))
+    for piece, mask in zip(others, masks, strict=False):
         ids = [*ids, mask, *piece]
     return ids
 

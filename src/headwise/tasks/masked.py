@@ -34,7 +34,7 @@ from headwise.tasks.base import Evaluation, Sample, TaskConfig, TextTask, take_f
 from headwise.tasks.language_model import LanguageModelTask, take_openings
 from headwise.tasks.mask_filling import FilledMask, encode_masked, sample_fills
 from headwise.tasks.tag import batch_texts
-from headwise.text import EOS, PAD, UNK
+from headwise.text import EOS, PAD
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
@@ -154,8 +154,8 @@ class Masked(TextTask["MaskedConfig", MaskedLanguageModel]):
                 stream = model.encoder(ids.to(device), Context())
                 x = model.encoder.drop_prefix(stream)[masks.to(device)]  # (B, T, C) -> (masks, C)
                 probabilities = torch.softmax(model.head(x).float(), -1)
-                probabilities[:, : UNK + 1] = probabilities[:, model.mask_id] = 0  # special tokens are no words
-                best = probabilities.topk(min(count, tokeniser.size - UNK - 1))
+                probabilities[:, [*tokeniser.special_ids, model.mask_id]] = 0  # special tokens are no words
+                best = probabilities.topk(min(count, tokeniser.size - len(tokeniser.special_ids)))
                 for row, *top in zip(masks.nonzero()[:, 0].tolist(), *map(Tensor.tolist, best), strict=True):
                     words = [FilledMask(tokeniser.decode([word]), p) for p, word in zip(*top, strict=True)]
                     fills[numbers[row]].append(words)

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from headwise.config.base import Config
+from headwise.text import SPECIALS
 from headwise.text.normalise import Normaliser
 
 
@@ -49,6 +50,11 @@ class Tokeniser(ABC):
         encoded = iter(self.encode_batch([word for words in texts for word in words]))
         return [list(islice(encoded, len(words))) for words in texts]
 
+    def encode_around_masks(self, parts: Sequence[str]) -> list[list[int]]:
+        """The ids of the parts of a text that has a mask between each two. In words and word pieces, the space before a
+        unit belongs to it; one at the end would be a unit of its own."""
+        return self.encode_batch([part.strip() for part in parts])
+
     @property
     def appends_eos(self) -> bool:
         """Whether token classifiers read EOS after a text, as every other encoder does."""
@@ -57,6 +63,11 @@ class Tokeniser(ABC):
     @property
     def size(self) -> int:
         return len(self.vocabulary)
+
+    @property
+    def special_ids(self) -> Sequence[int]:
+        """The ids of tokens that are no text."""
+        return range(len(SPECIALS))
 
     @property
     def id_limit(self) -> int:

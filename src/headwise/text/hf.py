@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -129,10 +129,17 @@ class HfTokeniser(Tokeniser):
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
+        return self._build_tokenizer()
+
+    def _build_tokenizer(self, found: Collection[int | None] = ()) -> Tokenizer:
+        """The engine; special tokens with the ids `found` are found in a text, whatever else is."""
         from tokenizers import Tokenizer
 
+        added_tokens = [
+            {**token, "special": token["special"] and token["id"] not in found} for token in self._list_added_tokens()
+        ]
         try:
-            tokenizer = Tokenizer.from_str(json.dumps({**self.engine, "added_tokens": self._list_added_tokens()}))
+            tokenizer = Tokenizer.from_str(json.dumps({**self.engine, "added_tokens": added_tokens}))
         except Exception as error:  # the tokenizers library raises bare Exception
             raise UserError(f"cannot be read ({error}); fetch it again") from None
         tokenizer.encode_special_tokens = True
@@ -161,10 +168,21 @@ class HfTokeniser(Tokeniser):
 
     @cached_property
     def _skipped_ids(self) -> set[int]:
-        """The Hugging Face ids that decoding leaves out."""
+        """The Hugging Face ids that decoding leaves out: those that read as a special token does. For the library, one
+        that the normaliser changes does not."""
         added_tokens = self.engine.get("added_tokens") or []
-        special_ids = {int(token["id"]) for token in added_tokens if token["special"]}
+        contents = {str(token["content"]) for token in added_tokens if token["special"]}
+        numbers = {int(token["id"]) for token in added_tokens} | {self.tokenizer.token_to_id(each) for each in contents}
+        special_ids = {
+            number for number in numbers if number is not None and self.tokenizer.id_to_token(number) in contents
+        }
         return special_ids - {self.vocabulary_map.unk}
+
+    @cached_property
+    def special_ids(self) -> Sequence[int]:
+        hf_ids, skipped = self.vocabulary_map.hf_ids, self._skipped_ids
+        others = [number for number in range(len(SPECIALS), self.size) if hf_ids[number] in skipped]
+        return (*range(len(SPECIALS)), *others)
 
     @classmethod
     def train(cls, texts: Iterable[str], config: Config, normalise: Normaliser) -> HfTokeniser:
@@ -193,6 +211,26 @@ class HfTokeniser(Tokeniser):
             for number, (start, _) in zip(item.ids, item.offsets, strict=True):
                 text[min(bisect_right(ends, start + 1), len(words) - 1)].append(self._headwise_ids[number])
         return by_text
+
+    def encode_around_masks(self, parts: Sequence[str]) -> list[list[int]]:
+        """Encoded as one text with the mask token between the parts: whether a space before or after it counts is the
+        tokenizer's to say."""
+        mask = self.vocabulary_map.mask
+        if mask is None:
+            return super().encode_around_masks(parts)
+        text = str(self.tokenizer.id_to_token(mask)).join(self.normalise(part) for part in parts)
+        ids: list[list[int]] = [[]]
+        for number in self._masking_tokenizer.encode(text, add_special_tokens=False).ids:
+            if number == mask:
+                ids.append([])
+            else:
+                ids[-1].append(self._headwise_ids[number])
+        return ids
+
+    @cached_property
+    def _masking_tokenizer(self) -> Tokenizer:
+        """The same, which finds the mask token in a text."""
+        return self._build_tokenizer({self.vocabulary_map.mask})
 
     def _warn_of_special_tokens(self, texts: Sequence[str]) -> None:
         for token in self._text_only_tokens:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, cast
 
 from headwise.config.base import Config
@@ -73,6 +73,9 @@ class Characters(VocabularyTokeniser):
     @staticmethod
     def split_units(text: str) -> Iterable[str]:
         return text
+
+    def encode_around_masks(self, parts: Sequence[str]) -> list[list[int]]:
+        return self.encode_batch(parts)  # spaces are characters like others
 
 
 class Words(VocabularyTokeniser):
@@ -175,6 +178,9 @@ class Bytes(Tokeniser):
     @classmethod
     def train(cls, texts: Iterable[str], config: Config, normalise: Normaliser) -> Bytes:
         return cls(normalise)
+
+    def encode_around_masks(self, parts: Sequence[str]) -> list[list[int]]:
+        return self.encode_batch(parts)  # spaces are bytes like others
 
     def encode(self, text: str) -> list[int]:
         return [byte + len(SPECIALS) for byte in self.normalise(text).encode()]

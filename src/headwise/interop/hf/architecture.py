@@ -15,6 +15,7 @@ from torch import Tensor
 from headwise.config.base import Config, Problems, validate
 from headwise.errors import UserError
 from headwise.interop.hf.files import UNQUANTISED, LazyStateDict
+from headwise.interop.hf.fixed_keys import explain_value, list_values
 from headwise.interop.hf.ignored_keys import IGNORED_KEYS
 from headwise.interop.hf.text import TokeniserFiles
 from headwise.models.config import ModelConfig
@@ -56,12 +57,14 @@ def name_activation(config: LayerFields) -> str:
 class HfConfigBase(Config):
     """The keys of a `config.json`, or of a table in it, that change outputs, with the defaults of `transformers`.
 
-    An alias (`attribute_map` in `transformers`) counts as the key that it stands for. Keys that change no outputs are
-    ignored; any other is refused, unless it is null.
+    A key that may have but some values is a `Literal`; fixed_keys.py says what can be done about another one. An alias
+    (`attribute_map` in `transformers`) counts as the key that it stands for. Keys that change no outputs are ignored;
+    any other is refused, unless it is null.
     """
 
     aliases: ClassVar[Mapping[str, str]] = {}  # alias -> key
     ignored_keys: ClassVar[Collection[str]] = ()  # of this model type, beside `IGNORED_KEYS` of all
+    library: ClassVar[str] = "transformers"  # whose files these are
 
     model_type: str
     # Old files of every model type have these; where another value is possible, a subclass says so.
@@ -73,7 +76,7 @@ class HfConfigBase(Config):
     @model_validator(mode="before")
     @classmethod
     def _resolve_keys(cls, data: Any) -> Any:
-        """Resolve aliases, drop ignored keys, refuse unknown ones."""
+        """Resolve aliases, drop ignored keys, refuse unknown ones and values that a fixed key cannot have."""
         if not isinstance(data, Mapping):
             return data
         values: dict[str, Any] = {}
@@ -83,6 +86,9 @@ class HfConfigBase(Config):
                 raise Problems([((name,), f"is {value!r}, but {key}, the same setting, is {data[key]!r}; keep one")])
             if key in cls.model_fields:
                 values[key] = value
+                allowed = list_values(cls.model_fields[key].annotation)
+                if allowed and (problem := explain_value(key, value, allowed, cls.library)):
+                    raise Problems([((str(name),), problem)])
             elif (
                 key not in IGNORED_KEYS
                 and key not in cls.ignored_keys
@@ -240,8 +246,8 @@ def any_of(*names: str) -> WeightConverter:
     return WeightConverter(names[:1], alternatives=tuple((name,) for name in names[1:]))
 
 
-def skip_check(weights: LazyStateDict) -> None:
-    pass
+def find_nothing(weights: LazyStateDict) -> Collection[str]:
+    return ()
 
 
 def list_names(names: Iterable[str]) -> str:
@@ -271,7 +277,7 @@ class Architecture:
     base_prefix: str = ""  # `base_model_prefix` with a dot; a checkpoint of a base model leaves it out
     stored_as: Mapping[str, str] = field(default_factory=dict)  # tensor of the class -> its name in checkpoints
     ignored: Mapping[str, str] = field(default_factory=dict)  # pattern of tensor names -> why they are ignored
-    check: Callable[[LazyStateDict], None] = skip_check  # of ignored tensors that must have certain values
+    find_computed: Callable[[LazyStateDict], Collection[str]] = find_nothing  # stored tensors that are computed here
     special_names: Mapping[str, str] = field(default_factory=dict)  # pad, bos, ... -> its name in config.json
     extra_special_ids: Mapping[str, str] = field(default_factory=dict)  # further <name>_token_id -> pad, bos, ...
     read_tokeniser_files: Callable[[Path, Mapping[str, Any]], TokeniserFiles] = TokeniserFiles.read

@@ -1,5 +1,5 @@
-"""Compare a folder in Headwise and in `transformers` or, if it has timm's layout, in timm: outputs on a few inputs, and
-what generators generate.
+"""Compare a folder in Headwise and in `transformers` or, if it has timm's layout, in timm: outputs on a few inputs,
+what generators generate, and what becomes of texts.
 
 Letters: B inputs, T tokens, V words that both models have, C channels.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -23,14 +23,19 @@ from headwise.blocks.stream import Context
 from headwise.errors import UserError
 from headwise.interop.folders import is_native_folder, read_json
 from headwise.interop.hf import load_architecture
+from headwise.interop.hf.check_answers import VERBS, AnswerComparison, compare_answers
 from headwise.interop.hf.check_generation import SearchComparison, compare_searches
 from headwise.interop.hf.read import GENERATIVE_TASKS, ImportedModel, read_folder
 from headwise.interop.timm import is_timm_config
 from headwise.text import BOS, EOS, SPECIALS
 
+if TYPE_CHECKING:
+    from headwise.inference.trained_model import TrainedModel
+
 TOLERANCE = 1e-4  # relative to the largest output
 INPUTS, LENGTH = 4, 12
 
+Prepare = Callable[[ImportedModel, Path], "TrainedModel"]
 Outputs = tuple[Tensor, Tensor]  # of Headwise and of transformers, in the same order
 
 
@@ -41,20 +46,21 @@ class Comparison:
     difference: float  # the largest, relative to the largest output
     inputs: int
     searches: tuple[SearchComparison, ...] = ()  # empty: the model generates nothing
+    answers: tuple[SearchComparison | AnswerComparison, ...] = ()  # to texts, if the model reads texts
 
     @property
     def equal(self) -> bool:
-        return self.difference <= TOLERANCE and all(search.equal for search in self.searches)
+        return self.difference <= TOLERANCE and all(each.equal for each in (*self.searches, *self.answers))
 
     def __str__(self) -> str:
         outputs = f"outputs on {self.inputs} inputs: largest relative difference {self.difference:.1e}"
         limit = "" if self.difference <= TOLERANCE else f", above the limit of {TOLERANCE:.0e}"
-        return "\n".join([outputs + limit, *map(str, self.searches)])
+        return "\n".join([outputs + limit, *map(str, self.searches), *map(str, self.answers)])
 
 
-def check_folder(folder: Path | str, model: Any = None) -> Comparison:
+def check_folder(folder: Path | str, model: Any = None, prepare: Prepare | None = None) -> Comparison:
     """Load a folder in both libraries and compare them; `model` is the Headwise model that the folder was exported
-    from, if it was."""
+    from, if it was. `prepare` makes a trained model of what was read, to compare what becomes of texts, too."""
     folder = Path(folder)
     if is_native_folder(folder):
         raise UserError(f"{folder}: --check: has Headwise's own config, which transformers cannot load; leave it out")
@@ -77,7 +83,24 @@ def check_folder(folder: Path | str, model: Any = None) -> Comparison:
             if hasattr(hf_model, name):
                 setattr(hf_model, name, guard(getattr(hf_model, name), library))
         ours = imported.model if model is None else model.cpu().eval()
-        return compare_models(imported, ours, hf_model)
+        comparison = compare_models(imported, ours, hf_model)
+        if prepare is None or library == "timm" or imported.task not in VERBS:
+            return comparison
+        return replace(comparison, answers=check_answers(imported, folder, hf_model, prepare))
+
+
+def check_answers(imported: ImportedModel, folder: Path, hf_model: Any, prepare: Prepare) -> tuple[Any, ...]:
+    """Compare what both libraries make of texts, if both have a tokeniser."""
+    if imported.tokenisers is None:
+        return (AnswerComparison(imported.task, reason="the folder has no tokenizer.json"),)
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    except Exception as error:  # whatever the library raises
+        reason = str(error).partition("\n")[0][:200]
+        return (AnswerComparison(imported.task, reason=f"transformers cannot load the tokenizer ({reason})"),)
+    return compare_answers(imported, prepare(imported, folder), hf_model, tokenizer)
 
 
 def guard(method: Callable[..., Any], library: str) -> Callable[..., Any]:

@@ -29,17 +29,17 @@ def infer_classification_task(
     config: Mapping[str, Any], labels: Sequence[str], where: str
 ) -> tuple[str, dict[str, Any]]:
     """The task of a text classifier and its settings, as the pipeline of `transformers` reads `problem_type`: a single
-    label without `problem_type` has a sigmoid."""
+    label without `problem_type` has a sigmoid, a regression of several numbers gives each its name."""
     problem_type, single = config.get("problem_type"), len(labels) == 1
-    if problem_type == "regression" and single:
-        return "regress", {}
+    if problem_type == "regression":
+        return ("regress", {}) if single else ("classify", {"function": "none"})
     if problem_type == "multi_label_classification" or (problem_type is None and single):
         return "classify", {"function": "sigmoid"}
     if problem_type in (None, "single_label_classification") and not single:
         return "classify", {}
     raise UserError(
-        f"{where}: problem_type: {problem_type!r} with {len(labels)} labels is not supported; a regression has one "
-        "label, a single_label_classification more than one"
+        f"{where}: problem_type: {problem_type!r} with {len(labels)} labels is not supported; a "
+        "single_label_classification has more than one, others are multi_label_classification and regression"
     )
 
 
@@ -55,7 +55,7 @@ def build_config_json(hf_config: HfConfig, class_name: str, labels: Sequence[str
 
 def choose_problem_type(task: str, function: str, labels: Collection[str]) -> dict[str, str]:
     """`problem_type` of a classifier; empty for a softmax over several labels, the default of `transformers`."""
-    if task == "regress":
+    if task == "regress" or function == "none":
         return {"problem_type": "regression"}
     if task in ("classify", "classify-images") and function == "softmax" and len(labels) == 1:
         raise UserError("labels: transformers reads a classifier of one label as yes or no; train it with two labels")

@@ -5,7 +5,6 @@ Folders have SentencePiece models and `vocab.json` instead of `tokenizer.json`, 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,9 @@ from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
+from torch import Tensor
 
+from headwise.blocks.positions.absolute import LearnedPositionsConfig, build_sinusoids
 from headwise.config.base import Problems
 from headwise.errors import UserError
 from headwise.interop.folders import read_json
@@ -38,11 +39,26 @@ from headwise.text.hf import VocabularyMap
 from headwise.text.marian import MarianTokeniser
 from headwise.text.tokenisers import Tokenisers
 
-log = logging.getLogger(__name__)
-
 Ids = dict[str, int]
 POSITIONS = 1024  # default rows of the sinusoidal table in `transformers`
+TABLE = "model.{}.embed_positions.weight"
+ROUNDING = 2e-6  # of float32
 SENTENCEPIECE_FILES = ("source.spm", "target.spm")
+
+
+def choose_positions(hf_config: Any, names: Collection[str]) -> dict[str, Any]:
+    """Sinusoids or, where the checkpoint has tables that differ from them, these; without the names of its tensors, the
+    config says which."""
+    if TABLE.format("encoder") in names if names else not hf_config.static_position_embeddings:
+        return {"kind": "learned", "max_length": hf_config.max_position_embeddings}
+    return {"kind": "sinusoid", "halves": True}
+
+
+def describe_positions(positions: Any) -> dict[str, Any]:
+    """The keys of positions in a `config.json`."""
+    if not isinstance(positions, LearnedPositionsConfig):
+        return {"max_position_embeddings": POSITIONS}
+    return {"max_position_embeddings": positions.max_length, "static_position_embeddings": False}
 
 
 class HfMarianConfig(HfTextConfig):
@@ -74,7 +90,7 @@ class HfMarianConfig(HfTextConfig):
     normalize_before: Literal[False] = False
     normalize_embedding: Literal[False] = False
     add_final_layer_norm: Literal[False] = False
-    static_position_embeddings: Literal[True] = True
+    static_position_embeddings: bool = True  # read here alone: false says that the checkpoint has tables of its own
     do_blenderbot_90_layernorm: Literal[False] = False
 
     @model_validator(mode="after")
@@ -107,7 +123,7 @@ class HfMarianConfig(HfTextConfig):
             "activation": ACTIVATIONS[self.activation_function],
             "encoder": {"depth": self.encoder_layers},
             "decoder": {"depth": self.decoder_layers, "layers": () if same else (decoder_layer,)},
-            "positions": {"kind": "sinusoid", "halves": True},
+            "positions": choose_positions(self, names),
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
             "scale_embeddings": self.scale_embedding,
@@ -122,6 +138,7 @@ class HfMarianConfig(HfTextConfig):
             "d_model": config.width,
             "encoder_layers": encoder.depth,
             "decoder_layers": decoder.depth,
+            **describe_positions(config.positions),
             "encoder_attention_heads": encoder.heads,
             "decoder_attention_heads": decoder.heads,
             "encoder_ffn_dim": encoder.hidden,
@@ -200,25 +217,25 @@ def write_tokeniser_files(tokenisers: Tokenisers, folder: Path) -> bool:
     return True
 
 
-def check_sinusoids(weights: LazyStateDict) -> None:
-    """Refuse stored positions that are not sinusoids: `transformers` would use them, Headwise computes its own."""
-    for side in ("encoder", "decoder"):
-        name = f"model.{side}.embed_positions.weight"
-        if name not in weights.readers:
-            continue
-        stored = weights[name]
-        count, width = stored.shape
-        rates = 10_000 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
-        angles = torch.arange(count, dtype=torch.float64)[:, None] * rates  # (T, C/2)
-        expected = torch.cat((angles.sin(), angles.cos()), 1)[:, :width]
-        difference = float((stored.double() - expected).abs().max())
-        if not difference <= max(1e-4, torch.finfo(stored.dtype).eps):
-            raise UserError(f"{weights.where}: {name} is no table of sinusoids; other positions are not supported")
-        if difference > 1e-4:
-            log.warning(
-                "%s: holds sinusoids rounded to %s, which transformers uses; here they are computed: differences up to "
-                "%.0e", name, str(stored.dtype).removeprefix("torch."), difference,
-            )  # fmt: skip
+def find_computed_positions(weights: LazyStateDict) -> Collection[str]:
+    """The stored position tables, if all are the sinusoids that are computed here. Other ones, such as those rounded to
+    half precision, are the position embedding of the model, as in `transformers`."""
+    stored = [name for name in map(TABLE.format, ("encoder", "decoder")) if name in weights.readers]
+    if all(are_sinusoids(weights[name]) for name in stored):
+        return stored
+    if len(stored) == 1:
+        raise UserError(
+            f"{weights.where}: {stored[0]} is no table of sinusoids, and the other side has none; save the whole state "
+            "dict of the model with safetensors"
+        )
+    return ()
+
+
+def are_sinusoids(table: Tensor) -> bool:
+    if table.dim() != 2:
+        return False
+    expected = build_sinusoids(torch.arange(len(table)), table.shape[1], halves=True)
+    return float((table.double() - expected).abs().max()) <= ROUNDING
 
 
 SINUSOIDS = {r"model\.(encoder|decoder)\.embed_positions\.weight": "sinusoids, which are computed"}
@@ -231,14 +248,10 @@ MARIAN = Architecture(
         SynthesizerConfig,
     ),
     classes={"MarianMTModel": "transduce"},
-    name_map={
-        name: value
-        for name, value in BART.name_map.items()
-        if "embed.positions" not in name and "embed.norm" not in name
-    },
+    name_map={name: value for name, value in BART.name_map.items() if "embed.norm" not in name},
     base_prefix="model.",
     ignored={**BART.ignored, **SINUSOIDS},
-    check=check_sinusoids,
+    find_computed=find_computed_positions,
     special_names={"bos": "decoder_start"},
     extra_special_ids={"bos": "bos", "forced_eos": "eos"},
     read_tokeniser_files=MarianTokeniserFiles.read,

@@ -18,7 +18,7 @@ from headwise.interop.hf.architecture import (
     name_activation,
 )
 from headwise.interop.hf.bart import ALIASES, BART, TIED_WEIGHTS
-from headwise.interop.hf.marian import SINUSOIDS, check_sinusoids
+from headwise.interop.hf.marian import SINUSOIDS, choose_positions, describe_positions, find_computed_positions
 from headwise.interop.hf.text import TokeniserFiles, Vocabularies
 from headwise.interop.plain import ATTENTION, CROSS, MLP, read_plain_stack
 from headwise.models.transformer import TransformerConfig
@@ -149,10 +149,14 @@ class HfPegasusConfig(HfPreNormConfig):
     eos_token_id: TokenId = 1
     decoder_start_token_id: TokenId = 0
     normalize_embedding: Literal[False] = False
-    static_position_embeddings: Literal[True] = True
+    static_position_embeddings: bool = True  # as in Marian
 
     def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
-        return super().to_settings(task, names) | {"positions": {"kind": "sinusoid", "halves": True}}
+        return super().to_settings(task, names) | {"positions": choose_positions(self, names)}
+
+    @classmethod
+    def from_model_config(cls, config: Any, vocab: int) -> Self:
+        return cls.model_validate(dict(super().from_model_config(config, vocab)) | describe_positions(config.positions))
 
 
 MBART = Architecture(
@@ -170,14 +174,10 @@ PEGASUS = Architecture(
     hf_config=HfPegasusConfig,
     config=TransformerConfig,
     classes={"PegasusForConditionalGeneration": "transduce"},
-    name_map={
-        name: value
-        for name, value in MBART.name_map.items()
-        if "embed.positions" not in name and "embed.norm" not in name
-    },
+    name_map={name: value for name, value in MBART.name_map.items() if "embed.norm" not in name},
     base_prefix="model.",
     ignored={**BART.ignored, **SINUSOIDS},
-    check=check_sinusoids,
+    find_computed=find_computed_positions,
     special_names={"bos": "decoder_start"},
     extra_special_ids={"forced_eos": "eos"},
 )

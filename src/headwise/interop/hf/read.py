@@ -92,7 +92,10 @@ def merge_start_tokens(folder: Path, data: Mapping[str, Any], architecture: Arch
     """`config.json` with the decoder start and, where the architecture reads one (BART), the forced BOS of
     generation_config.json: `generate` takes them from there."""
     fields, file = architecture.hf_config.model_fields, folder / GENERATION_CONFIG
-    if "decoder_start_token_id" not in fields or not file.is_file():
+    if "decoder_start_token_id" not in fields:
+        return data
+    check_start_token(data, folder / "config.json")
+    if not file.is_file():
         return data
     values, merged = read_json(file), dict(data)
     starts = [values.get(key) for key in ("decoder_start_token_id", "bos_token_id")]
@@ -101,6 +104,14 @@ def merge_start_tokens(folder: Path, data: Mapping[str, Any], architecture: Arch
     if "forced_bos_token_id" in fields:
         merged |= {"forced_bos_token_id": values.get("forced_bos_token_id"), "force_bos_token_to_be_generated": False}
     return merged
+
+
+def check_start_token(data: Mapping[str, Any], file: Path) -> None:
+    """Refuse a decoder start beyond the vocabulary, even where generation_config.json has another one: training begins
+    targets with that of config.json."""
+    token, size = data.get("decoder_start_token_id"), data.get("decoder_vocab_size") or data.get("vocab_size")
+    if isinstance(token, int) and isinstance(size, int) and token >= size:
+        raise UserError(f"{file}: decoder_start_token_id: {token} is no token id below {size:,}; correct it")
 
 
 def read_generation_config(
@@ -167,7 +178,8 @@ def build_text_model(
     with_head, weights = architecture.with_head(class_name), weights.add_prefix(architecture.base_prefix)
     class_names = {stored: name for name, stored in architecture.stored_as.items() if name not in weights.readers}
     weights = weights.rename({class_names.get(name, name): name for name in weights.readers})
-    settings = hf_config.to_settings(build_task, weights.names) | files.list_settings(vocabularies)
+    tensors = set(weights.names) - {*architecture.find_computed(weights)}
+    settings = hf_config.to_settings(build_task, tensors) | files.list_settings(vocabularies)
     weights, stored_names = resolve_ties(weights, hf_config.tied_weights(class_name))
     if task in TABLES:
         settings["tie"] = infer_tie(task, with_head, stored_names)

@@ -138,7 +138,6 @@ def load_weights(
     while these are most.
     """
     names = set(weights.names)
-    architecture.check(weights)
     mapped = map_tensors(model, architecture, vocabularies)
     with torch.no_grad():
         for entry in sorted(mapped, key=lambda entry: -entry.tensor.numel()):

@@ -36,6 +36,7 @@ Ratio = Annotated[float, Field(gt=0, le=100)]
 class PretrainedCfg(HfConfigBase):
     """The keys of `pretrained_cfg` that change outputs, with the defaults of `timm.models.PretrainedCfg`."""
 
+    library = "timm"
     ignored_keys = (
         *("url", "file", "state_dict", "hf_hub_id", "hf_hub_filename", "source", "architecture", "tag"),  # the source
         *("license", "description", "origin_url", "paper_name", "paper_ids", "notes", "label_descriptions"),  # texts
@@ -66,6 +67,7 @@ class PretrainedCfg(HfConfigBase):
 class TimmFile(HfConfigBase):
     """The keys of timm's `config.json`."""
 
+    library = "timm"
     # `num_features` and `global_pool` describe the model; the last is transformers', for features of its own.
     ignored_keys = ("num_features", "global_pool", "label_descriptions", "do_pooling", "tie_word_embeddings")
 
@@ -99,6 +101,7 @@ def list_labels(names: LabelNames | None, classes: int, where: str) -> tuple[str
 class TimmConfig(ImageConfig):
     """The arguments of a model, with those that its function in timm sets; and how its images are prepared."""
 
+    library = "timm"
     # Rates of dropout, and where weights are allocated.
     ignored_keys: ClassVar[Collection[str]] = (
         *("drop_rate", "pos_drop_rate", "proj_drop_rate", "patch_drop_rate", "attn_drop_rate", "drop_path_rate"),
