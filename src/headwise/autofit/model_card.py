@@ -188,6 +188,7 @@ def list_commands(run: Run, trained: TrainedModel, evaluation: Evaluation) -> di
     commands["evaluate"] = f"headwise evaluate {path}"
     if task.transduces and evaluation.sources:
         commands["inspect"] = f"headwise inspect {path} {quote_text(evaluation.sources[0])} --out attention.html"
+    commands["serve"] = f"headwise serve {path}"
     commands["export"] = f"headwise export {path} --to hf {shlex.quote(run.name + '-hf')}"
     config, copy = shlex.quote(str(run.path / "config.toml")), shlex.quote(f"{run.name}.toml")
     commands["refine"] = f"cp {config} {copy} && headwise train {copy}"
