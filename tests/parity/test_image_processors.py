@@ -139,10 +139,13 @@ def test_what_cannot_be_followed_is_refused(settings: dict[str, Any], message: s
         read_file(settings, tmp_path)
 
 
-def test_images_that_the_processor_leaves_at_another_size_are_refused(tmp_path: Path) -> None:
-    pixels = read_file({"image_processor_type": "BitImageProcessor", "size": 18, "do_center_crop": False}, tmp_path)
-    assert pixels.read(draw_image(36, 36)).shape == (3, 18, 18)
-    with pytest.raises(UserError, match="has 36 x 18 pixels, and the model reads 18 x 18"):
+@pytest.mark.parametrize("side", [18, 224])
+def test_images_that_the_processor_leaves_at_another_size_are_refused(side: int, tmp_path: Path) -> None:
+    size = {} if side == 224 else {"size": side}  # 224 is the default
+    settings = {"image_processor_type": "BitImageProcessor", "do_center_crop": False, **size}
+    pixels = read_file(settings, tmp_path, (side, side))
+    assert pixels.read(draw_image(36, 36)).shape == (3, side, side)
+    with pytest.raises(UserError, match=f"has 36 x 18 pixels, and the model reads {side} x {side}"):
         pixels.read(draw_image(36, 18))
 
 

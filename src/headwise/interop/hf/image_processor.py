@@ -165,7 +165,7 @@ class Processor(Config):
             defaults = CLASSES[self.kind]
             usual = Size(**expand_size(defaults.size, defaults.square))
             fit = self.replace(size=usual).build_fit(image, where)
-            return fit if fit.shape == image else ImageFit(image, self.resample, crop and image)
+            return fit if fit.shape in (None, image) else ImageFit(image, self.resample, crop and image)
         edge = self.size.shortest_edge
         if self.size.height and self.size.width:
             if self.kind == "ConvNextImageProcessor":
