@@ -18,10 +18,12 @@ OPTIONS = (
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Tiny tensors: a second thread only costs, unless one asks how it rounds. And the same seed every time."""
+    """Tiny tensors: a second thread only costs, unless one asks how it rounds. And the same seed every time, and
+    denormal numbers, which a training in the same process flushes and Hypothesis draws."""
     threads = torch.get_num_threads()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     torch.manual_seed(int(os.environ.get("HEADWISE_TEST_SEED", "0")))
+    torch.set_flush_denormal(False)
     yield
     torch.set_num_threads(threads)
 

@@ -7,6 +7,7 @@ import torch
 from headwise.catalog import CATALOG
 from headwise.experiment.config import Experiment
 from headwise.inference.trained_model import TrainedModel
+from headwise.tasks.tables import task_config
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters, Labels
 from headwise.vision.pixels import Pixels
@@ -14,7 +15,10 @@ from headwise.vision.pixels import Pixels
 LETTERS = Characters("abcdefgh ")
 LABELLED = ("classify", "tag", "classify-images", "detect")
 IMAGES = ("classify-images", "detect", "caption")
-DATA = {**{task: {"name": "digits"} for task in IMAGES}, "distogram": {}, "fold": {}}  # chains are generated
+DATA = {  # by what tasks read; chains are generated
+    "texts": {"train": "none.tsv"}, "images": {"name": "digits"}, "chains": {}, "episodes": {"train": "log"},
+    "environment": {"name": "catch"}, "graphs": {"name": "rnnlm-2"},
+}  # fmt: skip
 TASKS = {name: entry.configure("tiny").tasks for name, entry in CATALOG.items()}
 PAIRS = [  # each model at what it was made for, and some of them at all that they can
     *((name, tasks[0]) for name, tasks in TASKS.items()),
@@ -27,7 +31,7 @@ def save_run(path, name: str, task: str) -> None:
     """A run of random weights, or of a few counts."""
     torch.manual_seed(0)
     source = Pixels(32, 32, 3, (0.5,) * 3, (0.2,) * 3) if task in IMAGES else LETTERS
-    data = DATA.get(task, {"train": "none.tsv"})
+    data = DATA[task_config(task).reads]
     tokenisers = Tokenisers(source, Labels(["x", "y"]) if task in LABELLED else LETTERS)
     experiment = Experiment.model_validate({"task": task, "model": f"{name}-tiny", "data": data, "train": {"steps": 1}})
     model = experiment.create_task(tokenisers).build(experiment.model).eval()

@@ -28,6 +28,7 @@ def test_a_token_budget_is_exact_and_survives_a_stop(config: ComparisonConfig, t
     stopped, _ = train_experiment(budget(steps=3), tmp_path / "stopped")
     file = stopped.path / "config.toml"
     file.write_text(file.read_text().replace("\nsteps = 3\n", "\nsteps = 0\n"))
+    (stopped.path / "manifest.json").unlink()
     _, again = resume(stopped.path)
     assert (again.reason, again.step, stopped.state["tokens"]) == ("tokens", result.step, tokens)
 

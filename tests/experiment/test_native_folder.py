@@ -17,6 +17,7 @@ from headwise.errors import UserError
 from headwise.experiment.config import parse_experiment
 from headwise.experiment.convert import from_hf, to_hf
 from headwise.inference.trained_model import TrainedModel
+from headwise.tasks.tables import task_config
 from headwise.testing import assert_parity
 from headwise.text import SPECIALS
 from headwise.text.tokenisers import Tokenisers
@@ -27,7 +28,10 @@ LETTERS = Characters("abcdefghijkl")
 NAMES = ["bad", "good"]
 TARGETS = {"tag": Words(NAMES), "classify": Labels(NAMES), "classify-images": Labels(NAMES), "detect": Labels(NAMES)}
 IMAGES = ("classify-images", "detect", "caption")
-DATA = {**{task: {"name": "digits"} for task in IMAGES}, "distogram": {}, "fold": {}, "evolve": {"name": "catch"}}
+DATA = {  # by what tasks read; chains are generated
+    "texts": {"train": "texts.txt"}, "images": {"name": "digits"}, "chains": {}, "episodes": {"train": "log"},
+    "environment": {"name": "catch"}, "graphs": {"name": "rnnlm-2"},
+}  # fmt: skip
 TRAINED = [(name, task) for name, entry in sorted(CATALOG.items()) for task in entry.config.tasks if task != "encode"]
 EXPRESSIBLE = {  # tiny models that transformers loads
     "albert masked", "albert tag", "bart transduce", "bert answer", "bert classify", "decision-transformer act",
@@ -47,7 +51,7 @@ def build_random_run(name: str, task: str) -> TrainedModel:
     elif task == "answer":
         tokenisers = tokenisers.accept_pairs()
     model = {**entry.sizes["tiny"], "kind": entry.config.model_fields["kind"].default}
-    data = DATA.get(task, {"train": "texts.txt"})
+    data = DATA[task_config(task).reads]
     experiment = parse_experiment({"task": task, "model": model, "data": data, "train": {"steps": 1}}, "here")
     return TrainedModel(experiment.create_task(tokenisers).build(experiment.model).eval(), tokenisers, experiment)
 

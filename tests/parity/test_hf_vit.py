@@ -189,6 +189,7 @@ def test_what_an_import_learnt_from_is_not_known_until_its_run_says(
     config = run / "config.toml"
     said = config.read_text().replace('name = "unknown"', 'name = "digits"')
     config.write_text(said.replace('cache = ""', f'cache = "{tmp_path / "cache"}"'))
+    (run / "manifest.json").unlink()
     main(["evaluate", str(run), "--json"])
     assert json.loads(capsys.readouterr().out)["items"] == 360
 

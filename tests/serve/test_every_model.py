@@ -22,8 +22,10 @@ from headwise.vision.pixels import Pixels
 
 LETTERS, TEXT, SIDE = Characters("abcdefgh ?<>"), "abcd abc", 32
 PAIRS = [(entry.name, task) for entry in CATALOG.values() for task in entry.configure("tiny").tasks]
-# Their inputs are alignments, episodes, images to look at, and words: no verb of HTTP takes these.
-UNSERVED = {"distogram", "fold", "act", "encode-images", "pixels", "embed"}
+# Their inputs are images to look at, and words: no verb of HTTP takes these, nor anything but texts and images.
+UNSERVED = {"encode-images", "pixels", "embed"} | {
+    task for _, task in PAIRS if task_config(task).reads not in ("texts", "images")
+}
 SEEING = {"classify-images", "detect", "caption"}
 
 

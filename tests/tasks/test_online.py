@@ -163,6 +163,7 @@ def test_a_checkpoint_of_another_buffer_is_refused(tmp_path: Path) -> None:
     run, _ = headwise.train_experiment(parse_experiment(make_tables("run", "catch", "dqn", 4)), tmp_path)
     config = (run.path / "config.toml").read_text()
     (run.path / "config.toml").write_text(config.replace("environments = 3", "environments = 4"))
+    (run.path / "manifest.json").unlink()
     with pytest.raises(UserError, match="the replay buffer of the checkpoint does not fit this run"):
         resume(run.path, steps=2)
 

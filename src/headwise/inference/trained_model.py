@@ -41,6 +41,14 @@ if TYPE_CHECKING:
     from headwise.tasks.mask_filling import FilledMask
     from headwise.vision.boxes import Detections
 
+ACTS = "acts in an environment and reads no text; use `headwise act watch`, or the studio's page Play"
+WITHOUT_TEXT: Mapping[str, str] = {  # what a task reads instead of texts or images -> what its runs do
+    "chains": "folds chains and reads no text; use `headwise inspect RUN`, or the studio's page Fold",
+    "episodes": ACTS,
+    "environment": ACTS,
+    "graphs": "places operators on devices and reads no text; use `headwise place`, which draws a timeline",
+}
+
 
 @dataclass(frozen=True)
 class Translation:
@@ -255,12 +263,6 @@ class TrainedModel:
         """The attention maps of every layer and head for `text` and `target` (the output of the model if empty)."""
         from headwise.inference.attention_maps import collect_attention
 
-        if self.experiment.task.reads == "chains":
-            raise UserError(
-                "this run folds chains and reads no text; use `headwise inspect RUN`, or the studio's page Fold"
-            )
-        if self.experiment.task.reads in ("episodes", "environment"):
-            raise UserError(
-                "this run acts in an environment and reads no text; use `headwise act watch`, or the studio's page Play"
-            )
+        if other := WITHOUT_TEXT.get(self.experiment.task.reads):
+            raise UserError(f"this run {other}")
         return collect_attention(self.model, self.tokenisers, text, target, self.build_decode_config(**settings))

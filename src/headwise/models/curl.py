@@ -22,6 +22,7 @@ from headwise.blocks.contrast import BilinearContrast, Contrast, MaskedContrast
 from headwise.blocks.positions.absolute import SinusoidalPositionsConfig
 from headwise.blocks.residual import PostNormConfig
 from headwise.blocks.tables import AnyPosition, AnyWiring
+from headwise.config.base import Config
 from headwise.errors import UserError
 from headwise.models.agent_fields import Agent, AgentFields, finish
 from headwise.models.dqn import DqnAgent
@@ -30,9 +31,9 @@ from headwise.models.layers import OneStackFields, build_stack
 from headwise.models.sac import SacAgent
 
 
-class CurlConfig(AgentFields):
-    tasks = ("soft-actor-critic", "q-learning")
-    kind: Literal["curl"] = "curl"
+class ContrastFields(Config):
+    """Settings of agents with a contrastive loss, by default of three frames of 84 x 84 pixels."""
+
     observation: tuple[int, ...] = (9, 84, 84)
     actions: int = Field(6, ge=1)
     discrete: bool = False
@@ -41,24 +42,35 @@ class CurlConfig(AgentFields):
     mlp: tuple[int, ...] = (1024, 1024)
     temperature: float = Field(0.1, gt=0)  # of soft actor-critic, at first
 
+
+def build_agent(config: CurlConfig | MCurlConfig, task: str) -> Agent:
+    """Soft actor-critic or DQN, as the task says."""
+    if len(config.observation) == 1:
+        raise UserError(
+            f"model.kind: '{config.kind}' compares crops of frames, and the environment shows numbers; set "
+            "observe=pixels where it has them, or choose 'dqn' or 'sac'"
+        )
+    agent = DqnAgent(config) if config.resolve_task(task) == "q-learning" else SacAgent(config, config.temperature)
+    built: Agent = finish(config, agent)
+    return built
+
+
+class CurlConfig(ContrastFields, AgentFields):
+    tasks = ("soft-actor-critic", "q-learning")
+    kind: Literal["curl"] = "curl"
+
     def build_contrast(self, width: int) -> Contrast:
         return BilinearContrast(width)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Agent:
-        if len(self.observation) == 1:
-            raise UserError(
-                f"model.kind: '{self.kind}' compares crops of frames, and the environment shows numbers; set "
-                "observe=pixels where it has them, or choose 'dqn' or 'sac'"
-            )
-        agent = DqnAgent(self) if self.resolve_task(task) == "q-learning" else SacAgent(self, self.temperature)
-        built: Agent = finish(self, agent)
-        return built
+        return build_agent(self, task)
 
 
-class MCurlConfig(OneStackFields, CurlConfig):
+class MCurlConfig(OneStackFields, ContrastFields, AgentFields):
     """`width`, `depth`, `hidden` and the parts are those of the Transformer; its width is that of the features."""
 
-    kind: Literal["m-curl"] = "m-curl"  # type: ignore[assignment]
+    tasks = ("soft-actor-critic", "q-learning")
+    kind: Literal["m-curl"] = "m-curl"
     width: int = Field(50, ge=1)
     heads: int = Field(1, ge=1)
     depth: int = Field(1, ge=1)
@@ -82,6 +94,9 @@ class MCurlConfig(OneStackFields, CurlConfig):
         stack = build_stack(self, self.stack)
         positions = self.positions.build_positions(width)
         return MaskedContrast(stack, positions, self.windows, self.window, self.mask_rate)
+
+    def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Agent:
+        return build_agent(self, task)
 
 
 SMALL: dict[str, Any] = {"observation": (3, 42, 42), "actions": 2, "channels": 8, "features": 16, "mlp": (32,)}

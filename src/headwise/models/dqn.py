@@ -21,6 +21,7 @@ from headwise.models.entry import Check, Entry
 class DqnAgent(Agent):
     """Q-learning: the value of each action, Q(s, a), of which the highest is taken.
 
+    >>> import torch
     >>> agent = ENTRY.configure("tiny").build()
     >>> agent(torch.zeros(2, 3, 42, 42)).shape
     torch.Size([2, 3])

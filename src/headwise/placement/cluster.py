@@ -57,8 +57,8 @@ def parse_bytes(text: str, place: str) -> float:
 def parse_link(text: str, place: str) -> dict[str, float]:
     """The settings of links: bytes a second, and seconds of latency if they are given.
 
-    >>> parse_link("50GB/s", "--links"), parse_link("12GB/s,10us", "--links")
-    ({'bandwidth': 50000000000.0}, {'bandwidth': 12000000000.0, 'latency': 1e-05})
+    >>> parse_link("50GB/s", "--links"), parse_link("12GB/s,1ms", "--links")
+    ({'bandwidth': 50000000000.0}, {'bandwidth': 12000000000.0, 'latency': 0.001})
     """
     rate, _, delay = text.partition(",")
     match = re.fullmatch(NUMBER + r"(ns|us|µs|ms|s)", delay.strip()) if delay else None

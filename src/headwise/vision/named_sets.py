@@ -108,7 +108,8 @@ def resolve_name(config: ImagesConfig) -> ImagesConfig:
     if config.name == UNKNOWN:
         raise UserError(
             "data.name: what an imported model learnt from is not known here; score it with --data NAME or FOLDER, or "
-            "name images in [data] of its run's config.toml (`headwise import` makes the run)"
+            "name images in [data] of its run's config.toml and delete its manifest.json (`headwise import` makes the "
+            "run)"
         )
     if config.name not in NAMED_SETS:
         raise UserError(

@@ -32,7 +32,7 @@ class HfDebertaV2Config(HfDebertaConfig):
     num_hidden_layers: int = Field(24, gt=0)
     num_attention_heads: int = Field(24, gt=0)
     intermediate_size: int = Field(6144, gt=0)
-    pos_att_type: tuple[Literal["c2p", "p2c"], ...] = ()
+    pos_att_type: tuple[str, ...] = ()  # c2p and p2c
     mask_decoder: int = 0  # only in folders that Headwise wrote
     # Keys that the class of `transformers` does not list, though its model reads them.
     position_buckets: int = -1

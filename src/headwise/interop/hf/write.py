@@ -47,6 +47,7 @@ from headwise.models.masked_lm import MaskedLanguageModel
 from headwise.models.transformer import TransformerConfig
 from headwise.tasks.mask_filling import MASK
 from headwise.tasks.replaced_tokens import ReplacedTokenDetector
+from headwise.tasks.tables import task_config
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
 from headwise.text.base import Tokeniser
 from headwise.text.hf import HfTokeniser, VocabularyMap
@@ -114,7 +115,8 @@ def _write_text_model(
 ) -> None:
     build_task = "classify" if task == "regress" else task
     labels = tokenisers.target.vocabulary[len(SPECIALS) :] if tokenisers and build_task in LABELLERS else []
-    if not isinstance(config, LayerFields):  # n-grams, hidden Markov models, word vectors, recurrent networks
+    # n-grams, hidden Markov models, word vectors, recurrent networks; agents and policies that have layers
+    if not isinstance(config, LayerFields) or task_config(task).reads != "texts":
         raise UserError(NO_ARCHITECTURE.format(library="transformers", kind=config.kind, task=task))
     source, target = find_vocabularies(model, task, tokenisers, labels, vocabulary_map)
     if isinstance(model, ReplacedTokenDetector) and model.generator is not None:
