@@ -32,7 +32,7 @@ class HfDebertaConfig(HfEncoderConfig):
     relative_attention: Literal[True]
     max_relative_positions: int = -1
     position_biased_input: Literal[False]
-    pos_att_type: tuple[Literal["c2p", "p2c"], ...] | str
+    pos_att_type: tuple[str, ...] | str  # both of c2p and p2c
     talking_head: Literal[False] = False
     legacy: bool = True  # which of two names the masked language model head has
     pooler_hidden_act: Literal["gelu"] = "gelu"
