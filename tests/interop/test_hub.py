@@ -252,7 +252,8 @@ def test_a_file_with_another_size_is_refused(hub):
     ],
 )
 def test_a_server_with_a_fault_is_one_sentence(hub, capsys, monkeypatch, fault, sentence):
-    monkeypatch.setattr("headwise.interop.hf.hub.MAX_SILENCE", 0.2)
+    if fault is None:  # the others answer, however busy the machine
+        monkeypatch.setattr("headwise.interop.hf.hub.MAX_SILENCE", 0.2)
     hub.fault = fault
     with pytest.raises(SystemExit) as leave:
         main(["import", "org/tiny"])
