@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
-from headwise.config.base import Config
-from headwise.errors import UserError
 from headwise.placement.config import Graphs
-from headwise.text.base import Tokeniser
+from headwise.text.base import TextlessEncoder
 from headwise.text.normalise import PLAIN, Normaliser
 
 Known = tuple[str, int]  # key and number of nodes of a graph on its cluster
 
 
 @dataclass(frozen=True)
-class GraphEncoder(Tokeniser):
+class GraphEncoder(TextlessEncoder):
     """The graphs that a run places: names, and what tells them apart."""
 
     kind: ClassVar[str] = "graphs"
+    refusal: ClassVar[str] = "this run places operators and reads no texts; use `headwise evaluate` or `headwise place`"
     names: tuple[str, ...]
     graphs: tuple[Known, ...]
     devices: int  # the largest number of them
@@ -40,20 +38,3 @@ class GraphEncoder(Tokeniser):
     def from_json(cls, data: dict[str, Any], normalise: Normaliser) -> GraphEncoder:
         graphs = tuple((str(key), int(nodes)) for key, nodes in data["graphs"])
         return cls(tuple(map(str, data["names"])), graphs, int(data["devices"]), normalise)
-
-    @classmethod
-    def train(cls, texts: Iterable[str], config: Config, normalise: Normaliser) -> NoReturn:
-        _refuse_text()
-
-    def encode(self, text: str) -> NoReturn:
-        _refuse_text()
-
-    def decode(self, ids: Iterable[int]) -> NoReturn:
-        _refuse_text()
-
-    def tokens(self, ids: Iterable[int]) -> NoReturn:
-        _refuse_text()
-
-
-def _refuse_text() -> NoReturn:
-    raise UserError("this run places operators and reads no texts; use `headwise evaluate` or `headwise place`")

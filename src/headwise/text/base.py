@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from headwise.config.base import Config
+from headwise.errors import UserError
 from headwise.text import SPECIALS
 from headwise.text.normalise import Normaliser
 
@@ -78,3 +79,22 @@ class Tokeniser(ABC):
     def pair_separators(self) -> int:
         """The number of EOS tokens between the texts of a pair."""
         return 1
+
+
+class TextlessEncoder(Tokeniser):
+    """Base of what stands in the place of a tokeniser where a task reads no texts: images, episodes, graphs."""
+
+    refusal: ClassVar[str]  # of a text, and what to use instead
+
+    @classmethod
+    def train(cls, texts: Iterable[str], config: Config, normalise: Normaliser) -> NoReturn:
+        raise UserError(cls.refusal)
+
+    def encode(self, text: str) -> NoReturn:
+        raise UserError(self.refusal)
+
+    def decode(self, ids: Iterable[int]) -> NoReturn:
+        raise UserError(self.refusal)
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        raise UserError(self.refusal)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from headwise.config.base import Config
 from headwise.errors import UserError
 from headwise.text import SPECIALS
-from headwise.text.base import Tokeniser
+from headwise.text.base import TextlessEncoder
 from headwise.text.normalise import PLAIN, Normaliser
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ FIRST = len(SPECIALS)  # id of the darkest level
 
 
 @dataclass(frozen=True, eq=False)
-class PixelLevels(Tokeniser):
+class PixelLevels(TextlessEncoder):
     """Pixel tokens of images: level floor(byte * levels / 256) of each pixel, row by row, its channels one after
     another (van den Oord et al. 2016). `counts` (T, levels) are those of the training images, by position.
 
@@ -34,6 +33,9 @@ class PixelLevels(Tokeniser):
     """
 
     kind: ClassVar[str] = "levels"
+    refusal: ClassVar[str] = (
+        "tokeniser: levels are tokens of pixels, for the task pixels; choose another kind for texts"
+    )
     levels: int
     counts: np.ndarray  # (T, levels)
     normalise: Normaliser = PLAIN  # of texts: unused
@@ -77,16 +79,6 @@ class PixelLevels(Tokeniser):
             raise UserError("tokenizer.json: the counts of pixel levels are damaged; copy the run again")
         return cls(levels, counts)
 
-    @classmethod
-    def train(cls, texts: Iterable[str], config: Config, normalise: Normaliser) -> NoReturn:
-        _refuse_text()
-
-    def encode(self, text: str) -> NoReturn:
-        _refuse_text()
-
-    def decode(self, ids: Iterable[int]) -> NoReturn:
-        _refuse_text()
-
     def tokens(self, ids: Iterable[int]) -> list[str]:
         return [self.vocabulary[number] for number in ids]
 
@@ -94,7 +86,3 @@ class PixelLevels(Tokeniser):
 def to_levels(images: np.ndarray, levels: int) -> np.ndarray:
     """Bytes (N, C, H, W) -> levels (N, H W C) from 0 to levels - 1."""
     return (images.transpose(0, 2, 3, 1).reshape(len(images), -1).astype(np.int64) * levels) >> 8
-
-
-def _refuse_text() -> NoReturn:
-    raise UserError("tokeniser: levels are tokens of pixels, for the task pixels; choose another kind for texts")

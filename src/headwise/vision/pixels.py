@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from headwise.config.base import Config
-from headwise.errors import UserError
-from headwise.text.base import Tokeniser
+from headwise.text.base import TextlessEncoder
 from headwise.text.normalise import PLAIN, Normaliser
 
 if TYPE_CHECKING:
@@ -24,7 +21,7 @@ SAMPLE = 10_000  # images of which mean and standard deviation are computed
 
 
 @dataclass(frozen=True)
-class Pixels(Tokeniser):
+class Pixels(TextlessEncoder):
     """Images of `height` x `width` pixels, (x - mean) / std in each channel. A file of another size is centre-cropped
     and resized by bicubic interpolation, or as `fit` says.
 
@@ -35,6 +32,7 @@ class Pixels(Tokeniser):
     """
 
     kind: ClassVar[str] = "pixels"
+    refusal: ClassVar[str] = "this run reads images, not texts; name image files"
     height: int
     width: int
     channels: int
@@ -94,20 +92,3 @@ class Pixels(Tokeniser):
 
         fit = ImageFit.from_json(data["fit"]) if data.get("fit") else None
         return cls(height, width, channels, mean, std, normalise, fit)
-
-    @classmethod
-    def train(cls, texts: Iterable[str], config: Config, normalise: Normaliser) -> NoReturn:
-        _refuse_text()
-
-    def encode(self, text: str) -> NoReturn:
-        _refuse_text()
-
-    def decode(self, ids: Iterable[int]) -> NoReturn:
-        _refuse_text()
-
-    def tokens(self, ids: Iterable[int]) -> NoReturn:
-        _refuse_text()
-
-
-def _refuse_text() -> NoReturn:
-    raise UserError("this run reads images, not texts; name image files")

@@ -3,15 +3,14 @@ takes the place of a text tokeniser."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from headwise.config.base import Config
 from headwise.errors import UserError
-from headwise.text.base import Tokeniser
+from headwise.text.base import TextlessEncoder
 from headwise.text.normalise import PLAIN, Normaliser
 from headwise.worlds.episodes import Episodes
 
@@ -75,10 +74,13 @@ class Spaces:
 
 
 @dataclass(frozen=True)
-class EpisodeEncoder(Tokeniser):
+class EpisodeEncoder(TextlessEncoder):
     """Observations and actions of one environment, with the statistics of the logs that a model was trained on."""
 
     kind: ClassVar[str] = "episodes"
+    refusal: ClassVar[str] = (
+        "this run acts in an environment and reads no texts; use `headwise evaluate` or `headwise act watch`"
+    )
     environment: str  # its id
     settings: Mapping[str, Any]
     spaces: Spaces
@@ -160,22 +162,3 @@ class EpisodeEncoder(Tokeniser):
         mean, std, returns = (tuple(map(float, data[name])) for name in ("mean", "std", "returns"))
         place = (str(data["environment"]), dict(data["settings"]), Spaces.from_json(data["spaces"]))
         return cls(*place, mean, std, float(data["scale"]), int(data["max_steps"]), returns, normalise)
-
-    @classmethod
-    def train(cls, texts: Iterable[str], config: Config, normalise: Normaliser) -> NoReturn:
-        _refuse_text()
-
-    def encode(self, text: str) -> NoReturn:
-        _refuse_text()
-
-    def decode(self, ids: Iterable[int]) -> NoReturn:
-        _refuse_text()
-
-    def tokens(self, ids: Iterable[int]) -> NoReturn:
-        _refuse_text()
-
-
-def _refuse_text() -> NoReturn:
-    raise UserError(
-        "this run acts in an environment and reads no texts; use `headwise evaluate` or `headwise act watch`"
-    )
