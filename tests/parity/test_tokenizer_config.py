@@ -104,10 +104,10 @@ def compare(folder: Path, texts: list[str] = SAMPLES) -> str:
     return ""
 
 
-def compare_unless_refused(folder: Path) -> str:
+def compare_unless_refused(folder: Path, texts: list[str] = SAMPLES) -> str:
     """The same for a folder that may be refused, with a sentence that names the folder."""
     try:
-        return compare(folder)
+        return compare(folder, texts)
     except UserError as error:
         return "" if "\n" not in str(error) and str(folder) in str(error) else f"message: {error}"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from headwise.errors import UserError
 
@@ -68,7 +68,7 @@ class TokenizerClass:
     list_extra_tokens: Callable[[Mapping[str, Any], list[Any]], list[Any]] = lambda settings, named: named  # special
     token_flags: Mapping[str, Json] = field(default_factory=dict)  # flags of default tokens, by role
     token_types: bool = False  # returns them, unless `model_input_names` says otherwise
-    adds_again: bool = False  # adds its special tokens a second time, without flags
+    adds_again: Literal["", "all", "unnamed"] = ""  # special tokens that it adds a second time, without flags
 
 
 def sequence(kind: str, *parts: Json) -> Json:
@@ -277,7 +277,7 @@ CLASSES = {
         {**BERT.settings, "clean_text": True, "wordpieces_prefix": "##"},
         ("cls:2 A sep", "cls:2 A sep B:1 sep:1"),
     ),
-    "ReformerTokenizer": TokenizerClass({"eos": "</s>", "unk": "<unk>"}, "BPE", build_reformer),
+    "ReformerTokenizer": TokenizerClass({"eos": "</s>", "unk": "<unk>"}, "BPE", build_reformer, adds_again="unnamed"),
     "RobertaTokenizer": ROBERTA,
     "GPT2Tokenizer": TokenizerClass(GPT_TOKENS, "BPE", build_byte_bpe, {"add_prefix_space": False}),
     "GPTNeoXTokenizer": TokenizerClass(
@@ -288,7 +288,7 @@ CLASSES = {
         "BPE",
         build_qwen2,
         {"add_prefix_space": None},
-        adds_again=True,
+        adds_again="all",
     ),
     "OpenAIGPTTokenizer": TokenizerClass({"unk": "<unk>"}, "BPE", build_openai_gpt),
     "LlamaTokenizer": TokenizerClass(

@@ -8,6 +8,7 @@ listed is refused: what it changes is unknown.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +16,25 @@ from typing import TYPE_CHECKING, Any
 
 from headwise.errors import UserError
 from headwise.interop.folders import read_json
+from headwise.interop.hf.added_tokens import (
+    ROLES,
+    check_normalised_tokens,
+    check_special_tokens,
+    is_added_token,
+    list_added_tokens,
+    list_repeated_tokens,
+    list_special_tokens,
+    read_content,
+)
 from headwise.interop.hf.tokenizer_classes import CLASSES, VERBATIM, Inputs, Json, TokenizerClass, choose_class
 from headwise.interop.hf.vocabulary_files import read_vocabulary_files
 
 if TYPE_CHECKING:
-    from tokenizers import AddedToken, Tokenizer
+    from tokenizers import Tokenizer
 
 TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
 ADDED_TOKENS = "added_tokens.json"
 TOKEN_TYPES = "token_type_ids"
-ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")  # in the order in which transformers adds them
 
 CLEAN_UP_KEYS = (
     "clean_up_tokenization_spaces",
@@ -87,7 +97,6 @@ NO_EFFECT = {
     "tgt_lang": "only for the targets of training; generation_config.json says which language is generated",
 }  # fmt: skip
 MAX_TOKENS = 100_000  # that a class may be asked to add
-MAX_LENGTH = 10_000  # characters of a special token
 CLASS_KEYS = frozenset(key for kind in CLASSES.values() for key in kind.settings)  # for some classes
 
 
@@ -144,17 +153,11 @@ def check_tokenizer_json(data: Json, path: Path) -> None:
         raise UserError(f"{path}: has no model with a vocabulary; fetch it again")
     if not isinstance(added, list) or any(not is_added_token(token) for token in added):
         raise UserError(f"{path}: added_tokens: each must have an id, a content and flags; fetch it again")
+    contents = Counter(token["content"] for token in added)
+    if repeated := [content for content, count in contents.items() if count > 1]:
+        raise UserError(f"{path}: added_tokens: {repeated[0][:80]!r} is listed twice; remove one")
     if not isinstance(data.get("normalizer"), dict | None):
         raise UserError(f"{path}: normalizer: must be an object; fetch it again")
-
-
-def is_added_token(token: Any) -> bool:
-    return (
-        isinstance(token, dict)
-        and type(token.get("id")) is int
-        and isinstance(token.get("content"), str)
-        and all(type(token.get(flag)) is bool for flag in FLAGS)
-    )
 
 
 def check_keys(values: Mapping[str, Any], name: str) -> None:
@@ -188,12 +191,13 @@ def read_values(folder: Path, tokenizer_json: Json) -> dict[str, Any]:
         return values
     for key, value in contents[SPECIAL_TOKENS_MAP].items():
         if key == "extra_special_tokens" and isinstance(value, list):
-            values[key] = [*(values.get(key) or []), *value]
+            values[key] = [*(values.get(key) or []), *map(mark_special, value)]
         else:
-            values[key] = {**value, "special": True} if isinstance(value, dict) else value
-    named = {read_content(values[f"{role}_token"]) for role in ROLES if values.get(f"{role}_token")}
+            values[key] = mark_special(value)
     extra = values.get("extra_special_tokens")
-    named |= {read_content(token) for token in extra or ()} if isinstance(extra, list | dict) else set()
+    special = [values.get(f"{role}_token") for role in ROLES] + (list(extra) if isinstance(extra, list | dict) else [])
+    # tokens that tokenizer_config.json gives with their flags count for none there
+    named = {read_content(token) for token in special if token and not (isinstance(token, dict) and "__type" in token)}
     if any(type(number) is not int or number < 0 for number in contents[ADDED_TOKENS].values()):
         raise UserError(f"{files[ADDED_TOKENS]}: must map tokens to ids; correct it")
     added = {
@@ -205,6 +209,12 @@ def read_values(folder: Path, tokenizer_json: Json) -> dict[str, Any]:
     return values
 
 
+def mark_special(token: Any) -> Any:
+    """A token of `special_tokens_map.json`, which is special whatever its flags say."""
+    flags = {key: value for key, value in token.items() if key != "__type"} if isinstance(token, dict) else {}
+    return {**flags, "special": True} if flags else token
+
+
 def build_tokenizer(original: Json, values: Mapping[str, Any], kind: TokenizerClass) -> ResolvedTokenizer:
     """The tokenizer of a class, with the added tokens of the files."""
     tokens = {role: values.get(f"{role}_token", kind.tokens.get(role)) for role in ROLES}
@@ -214,21 +224,21 @@ def build_tokenizer(original: Json, values: Mapping[str, Any], kind: TokenizerCl
     settings = {key: values.get(key, default) for key, default in kind.settings.items()}
     if "src_lang" in settings:
         settings["src_lang"] = settings["src_lang"] or kind.settings["src_lang"]
-    special = list_special_tokens(values, tokens, settings, kind)
-    added = list_added_tokens(values.get("added_tokens_decoder") or {}, special, kind)
+    acting = {key: value for key, value in values.items() if key not in NO_EFFECT}
+    special = list_special_tokens(acting, tokens, settings, kind)
+    check_special_tokens(special)
     names = {role: read_content(token) for role, token in tokens.items() if token is not None}
     data = original if kind.build is None else rebuild(original, settings, names, kind)
     unknown = data["model"].get("unk_token")
     if infer_model_type(data) in ("WordPiece", "WordLevel") and unknown not in read_pieces(data):
         raise UserError(f"unk_token: {unknown} is no token of the vocabulary in tokenizer.json; correct it")
     tokenizer = load_tokenizer(data)
-    if kind.build is not None or needs_tokens(tokenizer, added):
+    added = list_added_tokens(values.get("added_tokens_decoder") or {}, special, kind, tokenizer)
+    if kind.build is not None or added:
         tokenizer.add_tokens(added)
-        if kind.adds_again:
-            from tokenizers import AddedToken
-
-            contents = dict.fromkeys(read_content(token) for _, token in special)
-            tokenizer.add_tokens([AddedToken(content, special=True) for content in contents])
+        tokenizer.add_tokens(list_repeated_tokens(special, values, kind))
+    check_normalised_tokens(tokenizer)
+    if kind.build is not None or added:
         data = json.loads(tokenizer.to_str())
     if kind.template or (kind.build is not None and not data.get("post_processor")):
         roles = {**names, "src_lang": settings.get("src_lang")}
@@ -307,74 +317,6 @@ def load_tokenizer(data: Json) -> Tokenizer:
         return Tokenizer.from_str(json.dumps(data))
     except Exception as error:  # the tokenizers library raises bare Exception
         raise UserError(f"{TOKENIZER} cannot be read with it ({error}); fetch it again") from None
-
-
-def read_content(token: Any) -> str:
-    """The text of a special token, which some files have with its flags."""
-    content = token.get("content") if isinstance(token, dict) else token
-    if not isinstance(content, str):
-        raise UserError(f"{str(token)[:80]} is no special token; write its text")
-    if len(content) > MAX_LENGTH:
-        raise UserError(f"{content[:40]}... is a special token of {len(content):,} characters; correct it")
-    return content
-
-
-def list_special_tokens(
-    values: Mapping[str, Any], tokens: Mapping[str, Any], settings: Mapping[str, Any], kind: TokenizerClass
-) -> list[tuple[str, Any]]:
-    """The special tokens in the order of `transformers`, named ones with their role or key first."""
-    extra = values.get("extra_special_tokens")
-    further = {key: value for key, value in values.items() if is_further_token(key, value, kind)}
-    if isinstance(extra, dict):
-        further |= extra
-    if isinstance(extra, dict) or "extra_special_tokens" not in values:
-        additional = values.get("additional_special_tokens") or []
-        extra = kind.list_extra_tokens(settings, additional) if isinstance(additional, list) else additional
-    if not isinstance(extra, list | None):
-        raise UserError("extra_special_tokens: must be a list of tokens; correct it")
-    special = [*tokens.items(), *further.items(), *(("", token) for token in extra or ())]
-    return [(role, token) for role, token in special if token is not None]
-
-
-def list_added_tokens(decoder: Any, special: Iterable[tuple[str, Any]], kind: TokenizerClass) -> list[AddedToken]:
-    """The tokens that `transformers` adds, in its order: those of the files by id, then special tokens."""
-    if not isinstance(decoder, dict) or any(not str(number).isdigit() for number in decoder):
-        raise UserError("added_tokens_decoder: must map ids to tokens; correct it")
-    entries = {read_content(token): token for _, token in sorted(decoder.items(), key=lambda entry: int(entry[0]))}
-    named = {read_content(token) for role, token in special if role}
-    for role, token in special:
-        flags = token if isinstance(token, dict) else {"special": True, **kind.token_flags.get(role, {})}
-        entries.setdefault(read_content(token), flags)
-    return [build_added_token(content, entry, content in named) for content, entry in entries.items()]
-
-
-def is_further_token(key: str, value: Any, kind: TokenizerClass) -> bool:
-    """Whether a key names a special token of one model, such as `image_token`."""
-    named = key.endswith("_token") and key.removesuffix("_token") not in ROLES
-    return named and key not in NO_EFFECT and key not in kind.settings and isinstance(value, str | dict)
-
-
-def build_added_token(content: str, entry: Any, named: bool) -> AddedToken:
-    from tokenizers import AddedToken
-
-    flags = {key: value for key, value in entry.items() if key in FLAGS} if isinstance(entry, dict) else {}
-    if any(not isinstance(value, bool) for value in flags.values()):
-        raise UserError(f"added token {content}: its flags must be true or false; correct it")
-    special = bool(flags.pop("special", False))
-    return AddedToken(content, special=special or named, **flags)
-
-
-FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
-
-
-def needs_tokens(tokenizer: Tokenizer, added: Iterable[AddedToken]) -> bool:
-    """Whether a tokenizer lacks one of these tokens, or has it with other flags."""
-    present = {str(token.content): token for token in tokenizer.get_added_tokens_decoder().values()}
-    return any(
-        (other := present.get(str(token.content))) is None
-        or any(getattr(token, flag) != getattr(other, flag) for flag in FLAGS)
-        for token in added
-    )
 
 
 def build_template(kind: TokenizerClass, names: Mapping[str, Any], tokenizer: Tokenizer) -> Json:
