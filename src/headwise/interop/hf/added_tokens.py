@@ -110,8 +110,12 @@ def list_repeated_tokens(
     named = {read_content(token) for role, token in special if f"{role}_token" in values}
     tokens = {
         read_content(token): token if isinstance(token, dict) and kind.adds_again == "unnamed" else {}
-        for _, token in special
-        if kind.adds_again == "all" or (kind.adds_again == "unnamed" and read_content(token) not in named)
+        for role, token in special
+        if kind.adds_again == "all"
+        or (
+            kind.adds_again == "unnamed"
+            and (read_content(token) not in named or (not role and isinstance(token, dict)))
+        )
     }
     return [build_added_token(content, token, named=True) for content, token in tokens.items()]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from headwise.config.base import Config, Problems, validate
 from headwise.errors import UserError
 from headwise.interop.hf.files import UNQUANTISED, LazyStateDict
-from headwise.interop.hf.fixed_keys import explain_value, list_values
+from headwise.interop.hf.fixed_keys import explain_value
 from headwise.interop.hf.ignored_keys import IGNORED_KEYS
 from headwise.interop.hf.text import TokeniserFiles
 from headwise.models.config import ModelConfig
@@ -86,8 +86,7 @@ class HfConfigBase(Config):
                 raise Problems([((name,), f"is {value!r}, but {key}, the same setting, is {data[key]!r}; keep one")])
             if key in cls.model_fields:
                 values[key] = value
-                allowed = list_values(cls.model_fields[key].annotation)
-                if allowed and (problem := explain_value(key, value, allowed, cls.library)):
+                if problem := explain_value(key, value, cls.model_fields[key].annotation, cls.library):
                     raise Problems([((str(name),), problem)])
             elif (
                 key not in IGNORED_KEYS

@@ -65,14 +65,28 @@ def find_remedy(key: str) -> str:
     return next((remedy for remedy, keys in REMEDIES.items() if key in keys), ELSEWHERE)
 
 
-def explain_value(key: str, value: Any, allowed: Sequence[Any], library: str) -> str:
-    """Why a value is refused, and what can be done; empty for a value that is allowed.
+def explain_value(key: str, value: Any, annotation: Any, library: str) -> str:
+    """Why a value of a fixed key is refused, and what can be done; empty for a value that is allowed.
 
-    >>> explain_value("is_decoder", True, [False], "transformers")
+    >>> explain_value("is_decoder", True, Literal[False], "transformers")
     'must be False, not True; set it to False if the model is not used as a decoder, else use transformers for this one'
+    >>> explain_value("outlook_attention", [True, True], tuple[Literal[True], Literal[False]], "timm")[:39]
+    'must be (True, False), not [True, True]'
     """
-    given = value if isinstance(value, list | tuple) else [value]
-    if value is None or all(any(each == one and type(each) is type(one) for one in allowed) for each in given):
+    allowed = list_values(annotation)
+    positions = [list_values(part) for part in get_args(annotation) if part is not Ellipsis]
+    if not allowed or (value is None and type(None) in get_args(annotation)):
         return ""
+    given = value if isinstance(value, list | tuple) else [value]
+    if get_origin(annotation) is tuple and Ellipsis not in get_args(annotation):
+        allowed = [tuple(values[0] for values in positions)]
+        fits = len(given) == len(positions) and all(map(is_among, given, positions))
+    else:
+        fits = all(is_among(each, allowed) for each in given)
     remedy = find_remedy(key).format(value=repr(allowed[0]), library=library)
-    return f"must be {' or '.join(map(repr, allowed))}, not {value!r:.80}; {remedy}"
+    return "" if fits else f"must be {' or '.join(map(repr, allowed))}, not {value!r:.80}; {remedy}"
+
+
+def is_among(value: Any, allowed: Sequence[Any]) -> bool:
+    """Whether a value is one of these, with its type: 1 is not True."""
+    return any(value == one and type(value) is type(one) for one in allowed)
