@@ -17,6 +17,7 @@ from headwise.config.base import Config
 from headwise.config.plugins import collect_parts
 from headwise.errors import UserError
 from headwise.experiment.config import Experiment, parse_experiment
+from headwise.models.image_fields import ImageFields
 from headwise.runs import Run
 from headwise.runs.parts import read_parts
 from headwise.utils.files import remove
@@ -75,7 +76,14 @@ class Cell(Config):
             experiment = parse_experiment(config)
         except UserError:  # written by a version with other settings
             return False
-        return self.shorten_start(experiment) == self.shorten_start(self.experiment)
+        return self._list_settings(experiment) == self._list_settings(self.experiment)
+
+    def _list_settings(self, experiment: Experiment) -> dict[str, Any]:
+        """All settings but the size of images, which a run has from its data."""
+        settings = self.shorten_start(experiment).model_dump()
+        sizes = ImageFields.model_fields if isinstance(experiment.model, ImageFields) else ()
+        settings["model"] = {key: value for key, value in settings["model"].items() if key not in sizes}
+        return settings
 
     def shorten_start(self, experiment: Experiment) -> Experiment:
         """The experiment with the name of the run that it starts from instead of its path: all runs may have been moved

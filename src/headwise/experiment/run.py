@@ -59,7 +59,8 @@ def train_experiment(
     first = Checkpoint({"step": 0}, unique_tensors(model))
     check_finite(first)
     files = record_files(prepared.files, resolve_cache_root(experiment.data.cache))
-    config, parts = experiment.model_dump(mode="json"), collect_parts(experiment)
+    sized = experiment.replace(model=task.set_sizes(experiment.model))
+    config, parts = sized.model_dump(mode="json"), collect_parts(experiment)
     info = {"init_from": dict(origin)} if origin else {}
     run = Run.create_unique(folder, experiment.name or "run", config, parts, info)
     write_record(run, Path(), files)

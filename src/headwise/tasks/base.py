@@ -180,6 +180,10 @@ class Task(ABC, Generic[Settings, Model, ExampleSet, PairSet]):
         """Read and tokenise the data; given tokenisers are used as they are."""
         return prepare(data, tokeniser)
 
+    def set_sizes(self, model: ModelConfig) -> ModelConfig:
+        """The config with the sizes that depend on the data: those of images."""
+        return model
+
     def build(self, model: ModelConfig) -> Model:
         """The model for this task and these vocabularies."""
         outputs = 0 if self.tokenisers.shared else self.tokenisers.target.size

@@ -82,8 +82,11 @@ class Caption(GenerationTask["CaptionConfig", Images]):
     def units(self) -> str:
         return f"vocabulary {self.tokenisers.target.size:,}"
 
+    def set_sizes(self, model: ModelConfig) -> ModelConfig:
+        return set_image_size(model, self.pixels)
+
     def build(self, model: ModelConfig) -> SequenceModel:
-        return set_image_size(model, self.pixels).build(0, self.tokenisers.target.size, self.config.model_task)
+        return self.set_sizes(model).build(0, self.tokenisers.target.size, self.config.model_task)
 
     def build_batches(self, examples: Images, seed: int, config: TrainConfig) -> CaptionData:
         return CaptionData(examples, self.tokenise_captions(examples), seed, size=config.batch_size or 64)

@@ -65,8 +65,11 @@ class LabelledImageTask(Task[Settings, Model, Images, Images]):
     def units(self) -> str:
         return f"{len(self.classes)} classes"
 
+    def set_sizes(self, model: ModelConfig) -> ModelConfig:
+        return set_image_size(model, self.pixels)
+
     def build(self, model: ModelConfig) -> Model:
-        return set_image_size(model, self.pixels).build(0, len(self.classes), self.config.model_task)
+        return self.set_sizes(model).build(0, len(self.classes), self.config.model_task)
 
     def load_test_pairs(self, data: DataConfig) -> Images:
         return load_test_images(data, self.pixels)

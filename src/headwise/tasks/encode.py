@@ -59,9 +59,12 @@ class EncodeImages(Encode):
     def load_test_pairs(self, data: DataConfig) -> NoReturn:
         refuse_training()
 
-    def build(self, model: ModelConfig) -> TextEncoder:
+    def set_sizes(self, model: ModelConfig) -> ModelConfig:
         assert isinstance(self.tokenisers.source, Pixels)
-        config = set_image_size(model, self.tokenisers.source)
+        return set_image_size(model, self.tokenisers.source)
+
+    def build(self, model: ModelConfig) -> TextEncoder:
+        config = self.set_sizes(model)
         assert isinstance(config, ImageFields)
         return TextEncoder(config.encoder(), config.build_pool())
 
