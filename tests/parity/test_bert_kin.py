@@ -82,6 +82,8 @@ def inputs(imported: ImportedModel, types: bool) -> dict[str, Tensor]:
 
 def outputs(imported: ImportedModel, model: Any, **hf_inputs: Tensor) -> tuple[Tensor, Tensor]:
     """Hugging Face outputs in the order of Headwise rows: outputs, and the last hidden states."""
+    if isinstance(model, transformers.LongformerForQuestionAnswering):  # finds the questions of three separators alone
+        hf_inputs["global_attention_mask"] = (hf_inputs["input_ids"] == SPECIAL_IDS["sep"]).cumsum(1) == 0
     actual = model(**hf_inputs, output_hidden_states=True)
     states = actual.hidden_states[-1]
     if imported.task == "masked":

@@ -241,6 +241,8 @@ class Encoder(nn.Module):
             lengths = (ids != self.pad).sum(1, keepdim=True)  # (B, 1)
             ids = F.pad(ids, (0, 1), value=self.pad).scatter(1, lengths, self.suffix_id)  # (B, T) -> (B, T + 1)
         stream, stack_ctx = self.embed(ids, build_keep_mask(ids, self.pad)), ctx.at("encoder", ctx.outputs_needed)
+        if any(isinstance(part, Part) and part.reads_token_types for part in self.stack.parts):
+            stream = replace(stream, token_types=number_texts(ids))
         ctx.side.add("embedding", stack_ctx.path, stream)
         return self.stack(stream, stack_ctx)
 

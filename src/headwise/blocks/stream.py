@@ -40,7 +40,7 @@ class Stream:
     decoder_keep: Tensor | None = (
         None  # (B, T) the padding mask of a decoder, whose causal mask makes `keep` superfluous
     )
-    token_types: Tensor | None = None  # (B, T) number of the token's text, where attention compares them
+    token_types: Tensor | None = None  # (B, T) number of the token's text, where attention reads it
     pair: Tensor | None = (
         None  # (P, T, T, K) vectors of pairs of tokens, for a pair bias; B / P rows in a row share one
     )
@@ -257,6 +257,11 @@ class Part(nn.Module, LayerStep, ABC):
     @property
     def properties(self) -> Properties:
         return Properties()
+
+    @property
+    def reads_token_types(self) -> bool:
+        """Whether it reads the number of each token's text, `Stream.token_types`, which an encoder then provides."""
+        return False
 
     @property
     def input_linear(self) -> nn.Module | None:

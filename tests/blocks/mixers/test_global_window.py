@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -13,18 +15,18 @@ from headwise.blocks.stream import Context, Stream
 from headwise.testing import check_part
 
 
-def build_attention(global_tokens: int) -> GlobalWindowAttention:
+def build_attention(global_tokens: int | str) -> GlobalWindowAttention:
     torch.manual_seed(0)
     return GlobalWindowAttention(2, 3, global_tokens, width=12, heads=3).double().eval()
 
 
-def compute_expected(attention: GlobalWindowAttention, x: Tensor, keep: Tensor) -> Tensor:
-    """The attention of one text, token by token."""
+def compute_expected(attention: GlobalWindowAttention, x: Tensor, keep: Tensor, count: int) -> Tensor:
+    """The attention of one row with `count` global tokens, token by token."""
     q, k, v = (part[0] for part in attention.qkv.split(attention.qkv.project(x[None])))  # (H, T, D)
     global_q, global_k, global_v = (
         part[0] for part in attention.global_qkv.split(attention.global_qkv.project(x[None]))
     )
-    count, index = attention.global_tokens, torch.arange(len(x))
+    index = torch.arange(len(x))
     rows = []
     for i in range(len(x)):
         near = (index >= i - 2) & (index <= i + 3)
@@ -44,12 +46,39 @@ def test_tokens_attend_to_their_window_and_to_global_tokens(global_tokens: int, 
     keep[1, length - 5 :] = False
     outputs = attention(Stream.of(x, keep), Context())
     for row in range(2):
-        expected = compute_expected(attention, x[row], keep[row])
+        expected = compute_expected(attention, x[row], keep[row], global_tokens)
         torch.testing.assert_close(outputs[row][keep[row]], expected[keep[row]])
 
 
-@pytest.mark.parametrize("global_tokens", [0, 2])
-def test_it_is_what_it_declares(global_tokens: int) -> None:
+@pytest.mark.parametrize("length", [9, 131])
+@torch.no_grad()
+def test_the_first_text_of_each_row_is_global(length: int) -> None:
+    attention, x = build_attention("first_text"), torch.randn(4, length, 12, dtype=torch.float64)
+    keep = torch.arange(length) < torch.tensor([[length], [length - 1], [6], [4]])
+    ends = torch.tensor([[2], [6], [0], [3]])  # of the first text: the last row has no other
+    types = (torch.arange(length) > ends).long()
+    outputs = attention(replace(Stream.of(x, keep), token_types=types), Context())
+    for row, count in enumerate(ends.flatten().tolist()):
+        expected = compute_expected(attention, x[row], keep[row], count)
+        torch.testing.assert_close(outputs[row][keep[row]], expected[keep[row]])
+
+
+@torch.no_grad()
+def test_any_encoder_numbers_the_texts_that_the_part_reads() -> None:
+    """The question attends to all of a text that is longer than the windows of all layers, and the text to it."""
+    torch.manual_seed(0)
+    kind = {"kind": "longformer", "left": 1, "right": 1, "global_tokens": "first_text"}
+    model = headwise.build("bert-tiny", vocab=20, mixer=kind, depth=1).eval()
+    with headwise.record() as maps:
+        model(torch.tensor([[5, 6, 2, 7, 8, 9, 10, 2], [5, 2, 7, 8, 9, 10, 11, 2]]))
+    (weights,) = maps.select("encoder", 0).values()
+    # BOS stands before the question, and is global, too
+    assert bool((weights[0, :, :3] > 0).all()) and bool((weights[0, :, :, :3] > 0).all())
+    assert not weights[0, :, 3, 5:].any() and not weights[1, :, 2, 4:].any()
+
+
+@pytest.mark.parametrize("global_tokens", [0, 2, "first_text"])
+def test_it_is_what_it_declares(global_tokens: int | str) -> None:
     check_part(GlobalWindowConfig(left=1, right=1, global_tokens=global_tokens))
 
 

@@ -1,8 +1,7 @@
 """Longformer of `transformers`: RoBERTa's tensor names and heads, with a sliding window and global tokens.
 
 Which tokens are global follows from the class, as in `transformers` without a `global_attention_mask`: the first one of
-a sequence classification, none elsewhere. Its head for question answering, whose questions are global, is not
-supported.
+a sequence classification, the question of question answering, none elsewhere.
 """
 
 from __future__ import annotations
@@ -13,12 +12,13 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from headwise.blocks.mixers.global_window import GlobalWindowConfig
+from headwise.blocks.mixers.global_window import FIRST_TEXT, GlobalWindowConfig
 from headwise.config.base import Problems
 from headwise.interop.hf.architecture import TokenId, fuse
 from headwise.interop.hf.bert import BERT, EMBEDDING, LABELS, HfEncoderConfig, has_tensor, list_ignored, set_prefix
 
 PROJECTIONS = ("query", "key", "value")
+GLOBAL_TOKENS: dict[str, int | str] = {"classify": 1, "answer": FIRST_TEXT}
 HF_LAYER, LAYER = "longformer.encoder.layer.{i}", "encoder.stack.layers.{i}"
 
 
@@ -63,7 +63,7 @@ class HfLongformerConfig(HfEncoderConfig):
         return (windows,) * self.num_hidden_layers if isinstance(windows, int) else windows
 
     def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
-        count = 1 if task == "classify" else 0
+        count = GLOBAL_TOKENS.get(task, 0)
         mixers = [
             {"kind": "longformer", "left": window // 2, "right": window // 2, "global_tokens": count}
             for window in self.list_windows()
@@ -99,6 +99,7 @@ LONGFORMER = replace(
         "LongformerForMaskedLM": "masked",
         "LongformerForTokenClassification": "tag",
         "LongformerForSequenceClassification": "classify",
+        "LongformerForQuestionAnswering": "answer",
         "LongformerModel": "encode",
     },
     name_map={
@@ -126,6 +127,7 @@ LONGFORMER = replace(
             "head.table": "classifier.out_proj",
             "head.bias": "classifier.out_proj.bias",
         },
+        "answer": BERT.head_maps["answer"],
         "encode": {"pool.1.dense": "longformer.pooler.dense"},
     },
     required_tensors={},
