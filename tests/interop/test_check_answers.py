@@ -26,6 +26,7 @@ CLASSES = [  # each task, and kinds of tokenizers that differ in what they do wi
     ("bert", "BertForTokenClassification"), ("roberta", "RobertaForTokenClassification"),
     ("bert", "BertForSequenceClassification"), ("roberta", "RobertaForSequenceClassification"),
     ("deberta-v2", "DebertaV2ForQuestionAnswering"), ("roberta", "RobertaForQuestionAnswering"),
+    ("longformer", "LongformerForQuestionAnswering"),
     ("roberta", "RobertaForMaskedLM"), ("big_bird", "BigBirdForMaskedLM"), ("funnel", "FunnelForPreTraining"),
     ("bert", "BertModel"), ("gpt2", "GPT2LMHeadModel"), ("llama", "LlamaForCausalLM"),
     ("t5", "T5ForConditionalGeneration"), ("mbart", "MBartForConditionalGeneration"),

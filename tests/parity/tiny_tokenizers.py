@@ -183,6 +183,7 @@ OTHERS = {
     "openai-gpt": Family("openai-gpt", "OpenAIGPTTokenizer", "word_bpe", ("<unk>",)),
     "funnel": Family("funnel", "FunnelTokenizer", "word_piece", FUNNEL_SPECIALS),
     "reformer": Family("reformer", "ReformerTokenizer", "space_bpe", ("<unk>", "</s>")),
+    "longformer": Family("longformer", "RobertaTokenizer", "byte_bpe", ROBERTA_SPECIALS),
     "modernbert": Family("modernbert", VERBATIM, "byte_bpe", BERT_SPECIALS),
 }  # fmt: skip
 FAMILIES = MAIN | OTHERS
