@@ -1,8 +1,11 @@
 """`headwise fit` from files to a run with a model card."""
 
 import csv
+import json
 import random
 import shlex
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -10,8 +13,10 @@ from PIL import Image
 
 from headwise.autofit.fit import fit_files, summarise
 from headwise.autofit.model_card import list_commands
+from headwise.cli.main import main
 from headwise.data.corpora import load_corpus
 from headwise.experiment.load import load
+from headwise.serve.naming import parse_specs
 
 WORDS = ["red", "green", "blue", "yellow", "small", "large"]
 
@@ -54,6 +59,27 @@ def write_images(folder):
     return folder / "shades"
 
 
+def write_pairs(folder):
+    rows = [(f"{a} {b} {n % 9}'s", f"{n % 9} {b} {a}") for n, (a, b) in enumerate((a, b) for a in WORDS for b in WORDS)]
+    (folder / "my pairs.csv").write_text("".join(f"{source};{target}\n" for source, target in rows * 2))
+    return folder / "my pairs.csv"
+
+
+def write_questions(folder):
+    people = [
+        (f"{name}{n}", city) for n in range(20) for name, city in zip("ABC", ("Rome", "Oslo", "Bern"), strict=True)
+    ]
+    paragraphs = []
+    for name, city in people:
+        context = f"{name} isn't here and lives in {city}."
+        answer = {"text": city, "answer_start": context.index(city)}
+        question = {"id": name, "question": f"Where's {name}?", "answers": [answer]}
+        paragraphs.append({"context": context, "qas": [question]})
+    path = folder / "questions & answers.json"
+    path.write_text(json.dumps({"version": "1", "data": [{"title": "people", "paragraphs": paragraphs}]}))
+    return path
+
+
 WRITERS = [write_labelled, write_numbers, write_tagged, write_texts, write_images]
 
 
@@ -78,6 +104,32 @@ def test_fit_leaves_a_run_with_a_model_card(write, tmp_path):
     assert any("baseline" in line for line in summarise(fitted))
     commands = list_commands(fitted.run, load(fitted.run.path), fitted.evaluation)
     assert shlex.split(commands["evaluate"]) == ["headwise", "evaluate", str(fitted.run.path)]
+
+
+def split_by_shell(command):
+    """The words of a command as the shell reads them that it is pasted into."""
+    script = f"printf '%s\\0' {command.replace('&&', chr(39) + '&&' + chr(39))}"
+    return subprocess.run(["bash", "-c", script], check=True, capture_output=True, text=True).stdout.split("\0")[:-1]
+
+
+@pytest.mark.parametrize("write", [*WRITERS, write_pairs, write_questions])
+def test_commands_of_the_card_work_when_they_are_pasted(write, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    fitted = fit_files([write(tmp_path)], minutes=0.01, runs=tmp_path / "runs", announce=lambda line: None)
+    commands = list_commands(fitted.run, load(fitted.run.path), fitted.evaluation)
+    for purpose, command in commands.items():
+        words = split_by_shell(command)
+        if purpose == "serve":  # the server starts with it
+            assert parse_specs(words[2:], (), "native", "best", "cpu", 1, None)
+            continue
+        if purpose == "refine":
+            assert [words[0], *words[3:5]] == ["cp", "&&", "headwise"]
+            shutil.copy(*words[1:3])
+            words = [*words[4:], "--set", "train.minutes=0.001"]
+        assert words[0] == "headwise"
+        main(words[1:])  # a refusal ends the process
+        assert purpose != "use" or capsys.readouterr().out  # a line, empty where so little was learnt
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {fitted.run.name, f"{fitted.run.name}-2"}
 
 
 def test_warnings_of_few_rows_and_the_other_reading(tmp_path):

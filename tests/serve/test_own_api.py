@@ -10,10 +10,21 @@ from hypothesis import HealthCheck, given, settings
 from PIL import Image
 
 import headwise
+from headwise.serve.errors import RequestError
+from headwise.serve.limits import ServeLimits
+from headwise.serve.pool import ModelPool, ModelSpec
 
 QUICK = settings(
     max_examples=3, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
+
+
+def test_models_that_are_being_loaded_say_so(runs):
+    pool = ModelPool([ModelSpec("reverse", runs / "reverse")], ServeLimits())
+    for name in ("reverse", ""):
+        with pytest.raises(RequestError, match="being loaded; try again") as refused:
+            pool.find(name, "translate")
+        assert refused.value.status == 503 and refused.value.wait
 
 
 def test_nbest_translations_are_those_of_the_model(server, runs):

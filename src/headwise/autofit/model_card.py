@@ -187,7 +187,7 @@ def list_commands(run: Run, trained: TrainedModel, evaluation: Evaluation) -> di
     commands = {"use": f"headwise {task.command} {path}{example}"}
     commands["evaluate"] = f"headwise evaluate {path}"
     if task.transduces and evaluation.sources:
-        commands["inspect"] = f"headwise inspect {path} {quote_text(evaluation.sources[0])} --out attention.html"
+        commands["inspect"] = f"headwise inspect {path} {quote_text(choose_source(evaluation))} --out attention.html"
     commands["serve"] = f"headwise serve {path}"
     commands["export"] = f"headwise export {path} --to hf {shlex.quote(run.name + '-hf')}"
     config, copy = shlex.quote(str(run.path / "config.toml")), shlex.quote(f"{run.name}.toml")
@@ -228,8 +228,13 @@ def _find_example(trained: TrainedModel, evaluation: Evaluation) -> str:
     if trained.experiment.task.reads == "images":
         return f" {shlex.quote(str(evaluation.sources[0]))}" if evaluation.sources else ""
     if evaluation.sources:
-        return f" {quote_text(min(evaluation.sources[:200], key=len))}"
+        return f" {quote_text(choose_source(evaluation))}"
     return ' "The"' if trained.experiment.task.unpaired else ""
+
+
+def choose_source(evaluation: Evaluation) -> str:
+    """A held-out text of about a line's length."""
+    return str(min(evaluation.sources[:200], key=lambda text: abs(len(text) - 30)))
 
 
 def draw_picture(run: Run, trained: TrainedModel, evaluation: Evaluation) -> Path | None:
@@ -239,7 +244,7 @@ def draw_picture(run: Run, trained: TrainedModel, evaluation: Evaluation) -> Pat
         drawing = draw_confusion_matrix(evaluation.confusion, evaluation.labels, run.name, note)
         return save(drawing, run.path / "confusion.svg")
     if trained.experiment.task.transduces and evaluation.sources:
-        source = min(evaluation.sources[:200], key=lambda text: abs(len(text) - 30))
+        source = choose_source(evaluation)
         return export(trained.inspect(source), run.path / "alignment.svg", source)
     return None
 

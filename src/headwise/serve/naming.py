@@ -41,17 +41,17 @@ def parse_specs(
 
 
 def split_name(word: str) -> tuple[str, Path]:
-    """Name and path of a word.
+    """Name and path of a word; a run whose name clients could not write has hyphens for other signs.
 
-    >>> split_name("speller=runs/codespell")[0], split_name("runs/demo")[0], split_name("tiny.gguf")[0]
-    ('speller', 'demo', 'tiny')
+    >>> split_name("speller=runs/codespell")[0], split_name("runs/my mails")[0], split_name("tiny.gguf")[0]
+    ('speller', 'my-mails', 'tiny')
     """
     name, sign, rest = word.partition("=")
     if sign and not Path(word).exists():
         path = Path(rest)
     else:
         path = Path(word)
-        name = path.resolve().name.removesuffix(".gguf")
+        name = re.sub(r"[^\w.+:-]+", "-", path.resolve().name.removesuffix(".gguf"), flags=re.ASCII).strip("-")[:100]
     if not NAME.fullmatch(name):
         raise UserError(f"{word}: the name {name!r} has other signs than letters, digits and . + : - _; use NAME=RUN")
     return name, path

@@ -274,13 +274,16 @@ class ModelPool:
         """The model of this name, or without a name the first that has the verb."""
         if not name:
             found = next((model for model in self.models.values() if verb in model.info.get("verbs", ())), None)
+            if found is None and not self.is_ready:
+                raise RequestError(503, "a model is being loaded; try again", wait=2)
             if found is None:
                 raise RequestError(404, f"no model here does {verb}; see /v1/models", "model", "model_not_found")
             return found
         model = self.models.get(name)
         if model is None:
             raise RequestError(404, "there is no such model here; see /v1/models", "model", "model_not_found")
-        if verb not in model.info.get("verbs", ()):
-            does = ", ".join(model.info.get("verbs", ())) or "nothing yet"
-            raise RequestError(400, f"{name} does not {verb}; it does: {does}", "model")
+        if not model.info:
+            raise RequestError(503, f"{name} is being loaded; try again", wait=2)
+        if verb not in model.info["verbs"]:
+            raise RequestError(400, f"{name} does not {verb}; it does: {', '.join(model.info['verbs'])}", "model")
         return model
