@@ -121,6 +121,22 @@ def test_refusals_are_one_sentence_and_nothing_is_written(name, content, sentenc
             "pairs",
             [(text, f"{text.upper()} {text}") for text in WORDS],
         ),
+        (
+            "tagged.txt",
+            "".join(f"{text.replace(' ', '/N ')}/N 1/2/NUM\n" for text in TEXTS),
+            "tagged",
+            [(f"{text} 1/2", " ".join(["N"] * len(text.split()) + ["NUM"])) for text in TEXTS],
+        ),
+        (
+            "memory.tmx",
+            '<?xml version="1.0"?>\n<tmx version="1.4">\n<body>\n'
+            + "".join(
+                f"<tu>\n<tuv><seg>{text}</seg></tuv>\n<tuv><seg>{text} too</seg></tuv>\n</tu>\n" for text in TEXTS
+            )
+            + "</body>\n</tmx>\n",
+            "pairs",
+            [(text, f"{text} too") for text in TEXTS],
+        ),
         ("old mac.csv", "\r".join(f"{text}\t{label}" for text, label in ROWS), "labelled", ROWS),
     ],
 )

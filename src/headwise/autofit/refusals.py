@@ -74,6 +74,18 @@ LINE_FORMATS = (
         ".tsv",
     ),
     LineFormat(
+        r"(?=.*/\S+ \S)(\S+/[^\s/]+( \S+/[^\s/]+)* ?\n)+",
+        "has word/TAG; write a word, a tab and its tag a line, and an empty line after a sentence",
+        r"sed -E 's#/([^ /]+)( |$)#\t\1\n#g'",
+        ".conll",
+    ),
+    LineFormat(
+        r"(<\?xml[^>]*>\s*)?(<!DOCTYPE[^>]*>\s*)?<tmx\b(.*\n)*",
+        "is a translation memory (TMX); write source, tab, target",
+        r"""perl -0777 -ne 'print "$1\t$2\n" while m#<seg>(.*?)</seg>.*?<seg>(.*?)</seg>#gs'""",
+        ".tsv",
+    ),
+    LineFormat(
         r"(>.*\n([A-Za-z*.-]+\n)+)+(>.*\n)?",
         "is FASTA; write one sequence a line",
         """awk '/^>/ {if (s) print s; s = ""; next} {s = s $0} END {print s}'""",

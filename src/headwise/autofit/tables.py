@@ -110,7 +110,8 @@ def _warn_of_unread(table: Sequence[Column], reading: Reading) -> list[str]:
         warnings.append(f"other columns have texts, too, and are not read ({listed}); to choose: --columns")
     if targets and not matches(LABEL_NAMES, target.name):
         listed = ", ".join(map(str, targets[:5]))
-        command = " ".join(shlex.quote(str(name)) for name in (*(column.name for column in inputs), targets[0]))
+        others = [column.name for column in inputs if column.name != targets[0]] or [target.name]
+        command = " ".join(shlex.quote(str(name)) for name in (*others, targets[0]))
         warnings.append(
             f"{describe_name(target.name)} is one of several that may be the target ({listed}); to choose another: "
             f"--columns {command}"
