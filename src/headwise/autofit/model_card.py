@@ -20,6 +20,7 @@ from headwise.inference.trained_model import TrainedModel
 from headwise.inspect.confusion import draw_confusion_matrix
 from headwise.inspect.export import export
 from headwise.inspect.files import save
+from headwise.interop.hf.text import NATIVE
 from headwise.runs import Run
 from headwise.tasks.base import Evaluation
 from headwise.train.loop import Result
@@ -213,11 +214,13 @@ def describe_export(trained: TrainedModel) -> str:
     """Whether transformers or timm can load what `headwise export --to hf` writes, in one sentence."""
     if count_parameters(trained.model) > MAX_TRIED:
         return "`headwise export --to hf` says whether transformers can load it."
-    with tempfile.TemporaryDirectory(prefix="headwise-") as folder:
-        reason = to_hf(trained, Path(folder) / "hf")
+    with tempfile.TemporaryDirectory(prefix="headwise-") as parent:
+        folder = Path(parent) / "hf"
+        reason, own_tokens = to_hf(trained, folder), (folder / NATIVE).exists()
     if not reason:
         library = "transformers or timm" if trained.experiment.task.reads == "images" else "transformers"
-        return f"Exported by `headwise export --to hf`, it can be loaded by {library}."
+        also = "; its tokeniser, which maps rare words to classes or has two vocabularies, by Headwise alone"
+        return f"Exported by `headwise export --to hf`, it can be loaded by {library}{also if own_tokens else ''}."
     return (
         f"Exported by `headwise export --to hf`, it is a folder that only Headwise loads ({reason.partition(';')[0]})."
     )

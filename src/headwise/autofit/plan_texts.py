@@ -111,7 +111,9 @@ def _choose_encoder_tokens(side: Side, cuts: bool) -> tuple[dict[str, Any], str,
     reason = f"texts of {side.mean_words:.0f} words on average: one token a word that occurs twice or more"
     if cut < side.most_words:
         reason += f"; what comes after {cut} words is not read" if cuts else f"; those of more than {cut} are left out"
-    return {"kind": "words", "min_count": 2}, reason, side.mean_words, cut
+    if not cuts:  # each word gets a tag, also one that was never seen
+        reason += "; rarer words by their capitals, digits and endings"
+    return {"kind": "words", "min_count": 2, "classes": not cuts}, reason, side.mean_words, cut
 
 
 def plan_language_model(statistics: Statistics, minutes: float, kind: str = "") -> Settings:
