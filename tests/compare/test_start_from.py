@@ -7,7 +7,8 @@ import pytest
 from headwise.cli.main import main
 from headwise.compare.cell import build_cells
 from headwise.compare.config import ComparisonConfig, Suite
-from headwise.compare.run import compare
+from headwise.compare.records import add_records
+from headwise.compare.run import WorkerPool, compare
 from headwise.compare.suites import compare_all, draw_suite
 from headwise.compare.worker import run_cell
 from headwise.errors import UserError
@@ -135,10 +136,30 @@ def test_a_cell_waits_for_its_start_and_says_how_to_train_it(place, tmp_path, ca
     assert cell.describe_state() == "waits for base/vanilla-1"
     failure = compare(table, tmp_path).arms["vanilla"].failures[1]
     assert failure.startswith("it starts from base/vanilla-1, which is not finished; train that first: headwise")
-    assert failure.endswith(f"base.toml --arm vanilla --seeds 1 --runs {tmp_path}") and not list(tmp_path.iterdir())
+    assert failure.endswith(f"base.toml --arm vanilla --seeds 1 --retrain --runs {tmp_path}") and not list(
+        tmp_path.iterdir()
+    )
     with pytest.raises(SystemExit) as left:
         main(["compare", str(place / "answers.toml"), "--arm", "vanilla", "--runs", str(tmp_path)])
     assert left.value.code == 1 and "vanilla, seed 1 failed: it starts from" in capsys.readouterr().out
+
+
+def test_a_recorded_cell_is_trained_where_another_starts_from_its_run(trained, tmp_path, monkeypatch):
+    def run_here(pool, todo):
+        started.extend(cell.name for cell in todo)
+        return {cell.name: message for cell in todo if (message := run_cell(cell, lambda message: None))}
+
+    started = list[str]()
+    monkeypatch.setattr(WorkerPool, "run", run_here)  # the work of its processes, in this one
+    suite = Suite.read(trained / "both.toml").select(["vanilla", "adaptive"], [])
+    both = suite.replace(tables={**suite.tables, "answers": suite.tables["answers"].select(["vanilla"])})
+    add_records(suite, trained / "runs", tmp_path / "all.json")
+    compare_all(both.replace_records(str(tmp_path / "all.json")), tmp_path / "new")
+    assert not started, "all are recorded"
+    add_records(suite.replace(tables={"first": suite.tables["first"]}), trained / "runs", tmp_path / "first.json")
+    results = compare_all(both.replace_records(str(tmp_path / "first.json")), tmp_path / "new")
+    assert started == ["vanilla-1", "vanilla-1"], "of both tables; adaptive is recorded and nothing starts from it"
+    assert not any(arm.failures for comparison in results.values() for arm in comparison.arms.values())
 
 
 def test_finished_cells_stay_so_when_all_runs_are_moved(trained, tmp_path):

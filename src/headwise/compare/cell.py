@@ -24,6 +24,7 @@ from headwise.utils.files import remove
 
 FORMAT = 1  # of outcome.json; another number makes all outcomes stale
 OUTCOME, ITEMS = "outcome.json", "items.json"
+CellId = tuple[str, str]  # folder and name
 
 
 class Cell(Config):
@@ -41,6 +42,10 @@ class Cell(Config):
     @property
     def name(self) -> str:
         return self.experiment.name
+
+    @property
+    def id(self) -> CellId:
+        return self.folder, self.name
 
     @property
     def log(self) -> Path:

@@ -16,6 +16,7 @@ from headwise.utils.files import write
 
 FOLDER = SHIPPED[1]  # in a source checkout
 PRETRAINING = "narang-pretraining"
+RECORDS = "../records/narang.json"  # of all tables
 SENTINELS = 100
 SMALL = Sizes(width=72, heads=6, head_width=12, hidden=288, depth=6, vocab=1100, sentinels=SENTINELS, length=64)
 STEPS = 512
@@ -142,6 +143,7 @@ def build_table() -> dict[str, Any]:
         "lower": True,
         "quick": list(QUICK),
         "checkpoint": "last",
+        "records": RECORDS,
         "curve": {"early loss": EARLY, "final loss": 1.0},
         "budget": {"steps": STEPS},
         "analysis": ANALYSIS,
@@ -181,6 +183,7 @@ def build_column(column: Column) -> dict[str, Any]:
         "seeds": [1],
         "score": column.score,
         "checkpoint": "last",
+        "records": RECORDS,
         **({"evaluate": {"language": column.language}} if column.language != "en" else {}),
         "budget": {"steps": column.steps},
         "analysis": {**column.analysis, "baseline": ANALYSIS["baseline"], "claim": ANALYSIS["claim"]},

@@ -9,14 +9,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headwise.compare.cell import Cell, build_cells
+from headwise.compare.cell import Cell, CellId, build_cells
 from headwise.compare.config import SHIPPED, ComparisonConfig
 from headwise.compare.progress import Message, Progress, make_progress
 from headwise.compare.records import Records
@@ -55,6 +55,7 @@ def compare(
     *,
     jobs: int = 0,
     show: Progress | None = None,
+    needed: Collection[CellId] = (),
 ) -> Comparison:
     """Train and evaluate the missing cells, and return the comparison.
 
@@ -63,10 +64,14 @@ def compare(
     the cores. A cell that fails is reported in its arm; Ctrl-C, SIGTERM and SIGHUP leave everything to be resumed, and
     raise `Stopped`. Workers import the parts files that this process has imported.
 
-    Outcomes in `config.records` are not measured again.
+    Outcomes in `config.records` are not measured again, but for cells that are `needed`: others start from their runs.
     """
     records = Records.read(config.records)
-    missing = [cell for cell in build_cells(config, runs) if not find_outcome(cell, records)]
+    missing = [
+        cell
+        for cell in build_cells(config, runs)
+        if not (cell.load_outcome() if cell.id in needed else find_outcome(cell, records))
+    ]
     failures = {cell.name: _explain_wait(cell, config, runs) for cell in missing if cell.awaited}
     if todo := [cell for cell in missing if cell.name not in failures]:
         pool = WorkerPool(jobs, show or make_progress())
@@ -104,7 +109,7 @@ def _explain_wait(cell: Cell, config: ComparisonConfig, runs: str | Path) -> str
     file = Path(config.start_from)
     table = file.stem if file.parent in SHIPPED else str(file)
     command = shlex.join(
-        ["headwise", "compare", table, "--arm", cell.arm, "--seeds", str(cell.seed), "--runs", str(runs)]
+        ["headwise", "compare", table, "--arm", cell.arm, "--seeds", str(cell.seed), "--retrain", "--runs", str(runs)]
     )
     return f"it starts from {cell.awaited}, which is not finished; train that first: {command}"
 

@@ -20,7 +20,8 @@ from headwise.compare.estimate import estimate_score
 from headwise.compare.labels import add_label, place_labels
 from headwise.compare.plot import DOT, INTERVAL, TICK, plot_comparison
 from headwise.compare.plot_published import plot_published
-from headwise.compare.run import RUNS, Stopped, compare, load_comparison
+from headwise.compare.records import Records
+from headwise.compare.run import RUNS, Stopped, compare, find_outcome, load_comparison
 from headwise.compare.values import Comparison
 from headwise.errors import UserError
 from headwise.inspect.files import check_ending, open_figure
@@ -35,12 +36,17 @@ NO_AVERAGE: Mapping[str, Sequence[str]] = {}
 
 def compare_all(suite: Suite, runs: str | Path = RUNS, *, jobs: int = 0) -> dict[str, Comparison]:
     """Run the missing cells of every table, one after the other. `Stopped` has what had finished of all tables."""
-    for config in suite.tables.values():
-        list(build_cells(config, runs))  # report a mistake in the last table now, not after hours of training
+    needed = {  # a mistake in the last table is reported now, not after hours of training
+        cell.start.id
+        for config in suite.tables.values()
+        for records in [Records.read(config.records)]
+        for cell in build_cells(config, runs)
+        if cell.start and not find_outcome(cell, records)
+    }
     results: dict[str, Comparison] = {}
     for name, config in suite.tables.items():
         try:
-            results[name] = compare(config, runs, jobs=jobs)
+            results[name] = compare(config, runs, jobs=jobs, needed=needed)
         except Stopped as stop:
             (results[name],) = stop.results.values()
             others = {name: each for name, each in suite.tables.items() if name not in results}
