@@ -20,7 +20,6 @@ from headwise.interop.hf.architecture import Architecture, HfTextConfig
 from headwise.interop.hf.decision_transformer import HfAgentConfig
 from headwise.interop.hf.files import LazyStateDict, open_state_dict
 from headwise.interop.hf.ignored_keys import GENERATION
-from headwise.interop.hf.image_processor import PROCESSOR
 from headwise.interop.hf.images import ImageConfig
 from headwise.interop.hf.labels import infer_classification_task, read_labels
 from headwise.interop.hf.sizes import AllocationLimit, check_sizes
@@ -243,7 +242,9 @@ def build_image_model(
         config = config.replace(image=(pixels.height, pixels.width))
     elif pixels and not hf_config.interpolates and (pixels.height, pixels.width) != config.image:
         sizes = [f"{rows} x {columns} pixels" for rows, columns in ((pixels.height, pixels.width), config.image)]
-        raise UserError(f"{folder / PROCESSOR}: makes images of {sizes[0]}, and the model reads {sizes[1]}; correct it")
+        raise UserError(
+            f"{folder}: its processor makes images of {sizes[0]}, and the model reads {sizes[1]}; correct its size"
+        )
     hf_config.check_image_size(where)
     rows, columns = config.image
     any_pixels = Pixels(rows, columns, config.channels, (0.5,) * config.channels, (0.5,) * config.channels)
