@@ -19,7 +19,9 @@ ROWS_PER_LABEL = 3  # occurrences of a label on average, at least
 LABEL_WORDS = 4.0  # words of a label on average, at most
 MAX_SCALE = 20  # different whole numbers that are rather labels, such as stars, than measurements
 IDENTIFIER_NAMES = re.compile(
-    r"(.*[_ .-])?(id|idx|index|uid|guid|uuid|url|file|filename|path|date|time|timestamp)s?", re.I
+    r"(.*[_ .-])?(id|idx|index|uid|guid|uuid|url|file|filename|path|image|img|picture|photo|asin|isbn|date|time|"
+    r"timestamp)s?",
+    re.I,
 )
 LABEL_NAMES = re.compile(
     r"(.*[_ .-])?(labels?|class|classes|category|categories|target|sentiment|polarity|topic|intent|emotion|gold|tag|y)"
@@ -31,7 +33,7 @@ NUMBER_NAMES = re.compile(
 )
 TEXT_NAMES = re.compile(
     r"(.*[_ .-])?(text|sentence|content|contents|body|review|comment|tweet|message|utterance|premise|hypothesis|"
-    r"question|query|passage|context|abstract|document|headline|phrase|description)[_ .-]?[12ab]?",
+    r"question|query|passage|context|abstract|document|headline|phrase|description|caption)[_ .-]?[12ab]?",
     re.I,
 )
 SOURCE_NAMES = re.compile(

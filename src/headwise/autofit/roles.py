@@ -58,7 +58,7 @@ def read_roles(columns: Sequence[Column], where: str) -> list[Reading]:
     readings = []
     inputs = tuple(pair) if len(pair) == 2 and not _is_source_and_target(pair) else tuple(texts[:1])
     for label in labels[:1]:
-        readings.append(Reading("labelled", (*inputs, label), _describe_labels(label)))
+        readings.append(Reading("labelled", (*inputs, label), describe_labels(label)))
         if label.numeric:
             reason = f"{describe_name(label.name)} has {len(label.counts)} whole numbers, which may be a scale"
             readings.append(Reading("numbers", (*inputs, label), reason))
@@ -79,7 +79,7 @@ def read_named(columns: Sequence[Column]) -> list[Reading]:
     *inputs, target = columns
     if not inputs:
         return [Reading("texts", (target,), "one column is named")]
-    labelled = Reading("labelled", tuple(columns), _describe_labels(target))
+    labelled = Reading("labelled", tuple(columns), describe_labels(target))
     numbers = Reading("numbers", tuple(columns), f"{describe_name(target.name)} has numbers")
     pairs = Reading("pairs", tuple(columns), f"{describe_name(target.name)} has texts")
     if target.role == "number":
@@ -97,6 +97,11 @@ def describe_name(name: str | int) -> str:
     return f"column '{name}'" if isinstance(name, str) else f"column {name}"
 
 
+def describe_labels(column: Column) -> str:
+    count = len(column.counts)
+    return f"{describe_name(column.name)} has {count:,} different labels in {len(column.filled):,} rows"
+
+
 _PLURALS = {
     "empty": "blank",
     "constant": "always the same",
@@ -105,11 +110,6 @@ _PLURALS = {
     "label": "labels",
     "text": "texts",
 }
-
-
-def _describe_labels(column: Column) -> str:
-    count = len(column.counts)
-    return f"{describe_name(column.name)} has {count:,} different labels in {len(column.filled):,} rows"
 
 
 def _order_texts(texts: list[Column]) -> list[Column]:

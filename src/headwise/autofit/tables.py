@@ -11,12 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from headwise.autofit.columns import IDENTIFIER_NAMES, LABEL_NAMES, Column, matches
+from headwise.autofit.listed_images import find_images, read_images
 from headwise.autofit.recognition import Recognition, describe_shape
 from headwise.autofit.roles import Reading, describe_name, read_named, read_roles
 from headwise.errors import UserError
 
 MOST = 0.9  # share of the rows with one label, from which accuracy says little
 MISSING = ("na", "n/a", "nan", "null", "none", "-", "?")  # written where a label is missing
+
+
+class MissingColumn(UserError):
+    """A table without a column that is read."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.reason = reason
 
 
 def recognise_table(
@@ -33,8 +42,13 @@ def recognise_table(
     for name in columns:
         if name not in by_name:
             known = ", ".join(map(str, by_name))
-            raise UserError(f"{path}: there is no {describe_name(name)}; the columns are {known}")
-    readings = read_named([by_name[name] for name in columns]) if columns else read_roles(table, str(path))
+            raise MissingColumn(path, f"there is no {describe_name(name)}; the columns are {known}")
+    chosen = [by_name[name] for name in columns]
+    images = find_images(path, chosen[:1] or table) if shape in ("", "images", "captions") else None
+    if images is not None:
+        readings = read_images(path, table, images[0], chosen, shape)
+        return _list_options(_read_listed(path, readings, reason, images[1]), readings, path, shape)
+    readings = read_named(chosen) if columns else read_roles(table, str(path))
     if not columns:
         _refuse_figures(path, readings[0])
     data = {**data, **_find_incomplete(readings[0], warnings)}
@@ -47,6 +61,28 @@ def recognise_table(
         )
         for reading in readings
     ]
+    unread = [] if columns or shape else _warn_of_unread(table, readings[0])
+    found = _list_options(options, readings, path, shape)
+    return replace(found, warnings=(*found.warnings, *unread))
+
+
+def _read_listed(path: Path, readings: Sequence[Reading], reason: str, root: Path) -> list[Recognition]:
+    """What a table of images is taken for, by each reading."""
+    train = [str(path), *([] if root == path.parent else [str(root)])]
+    formats = {"images": "listed", "captions": "captions"}
+    return [
+        Recognition(
+            reading.shape,
+            {"kind": "images", "format": formats[reading.shape], "train": train, "columns": list(reading.names)},
+            f"{reason}; {reading.reason}",
+            warnings=tuple(_warn_of_labels(reading)),
+        )
+        for reading in readings
+    ]
+
+
+def _list_options(options: list[Recognition], readings: Sequence[Reading], path: Path, shape: str) -> Recognition:
+    """The first option of the shape that the user asks for; or else the first one, and the readings of other shapes."""
     if shape:
         options = [option for option in options if option.shape == shape] or _force(options, readings, shape)
         if not options:
@@ -58,8 +94,7 @@ def recognise_table(
         return options[0]
     others = list({reading.shape: reading for reading in reversed(readings)}.values())[::-1]  # the first of each shape
     others = [reading for reading in others if reading.shape != readings[0].shape]
-    unread = [] if columns else _warn_of_unread(table, readings[0])
-    return replace(options[0], alternatives=tuple(others), warnings=(*options[0].warnings, *unread))
+    return replace(options[0], alternatives=tuple(others))
 
 
 def _force(options: list[Recognition], readings: Sequence[Reading], shape: str) -> list[Recognition]:
@@ -121,7 +156,7 @@ def _warn_of_unread(table: Sequence[Column], reading: Reading) -> list[str]:
 
 def _warn_of_labels(reading: Reading) -> list[str]:
     """Warnings of labels that look like sentences or like lists of labels, and of rare ones."""
-    if reading.shape != "labelled":
+    if reading.shape not in ("labelled", "images"):
         return []
     label = reading.columns[-1]
     warnings = []
