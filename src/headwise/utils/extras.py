@@ -34,6 +34,8 @@ EXTRAS = {  # the name that is imported -> the extra; tests compare it with pypr
     "linformer": "bench",
     "performer_pytorch": "bench",
     "reformer_pytorch": "bench",
+    "litserve": "bench-serve",
+    "accelerate": "bench-serve",
 }
 
 
