@@ -177,5 +177,5 @@ class SpanClassifier(HtmlTree, nn.Module):
         # Label smoothing over the unmasked positions: for the others log P is minus infinity.
         possible = second.unsqueeze(-1)
         uniform = -log_p.masked_fill(~possible, 0.0).sum(1) / possible.sum(1)  # (B, T, 2) -> (B, 2)
-        smooth = (1 - label_smoothing) * plain + label_smoothing * uniform[labels >= 0].sum()
+        smooth = (1 - label_smoothing) * plain + label_smoothing * uniform.where(labels >= 0, 0.0).sum()
         return Loss(smooth, plain.detach(), count)
