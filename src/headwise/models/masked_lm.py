@@ -50,5 +50,6 @@ class MaskedLanguageModel(HtmlTree, nn.Module):
         loss = self.head.loss(x, labels, label_smoothing)
         if next_sentence_labels is None:
             return loss
-        next_sentence_loss = F.cross_entropy(self.next_sentence_head(stream), next_sentence_labels)
+        logits, rows = self.next_sentence_head(stream), max(len(next_sentence_labels), 1)
+        next_sentence_loss = F.cross_entropy(logits, next_sentence_labels, reduction="sum") / rows
         return replace(loss, total=loss.total + loss.count * next_sentence_loss)

@@ -92,7 +92,7 @@ def classification_loss(logits: Tensor, labels: Tensor, weights: Weights) -> Ten
     by_class = logits.new_ones(logits.shape[-1])
     by_class[-1] = weights.nothing
     losses = F.cross_entropy(logits.flatten(0, 2), labels.flatten(), by_class, reduction="none")  # (LBQ,)
-    return weights.label * losses.view_as(labels).sum((1, 2)) / by_class[labels].sum((1, 2))
+    return weights.label * losses.view_as(labels).sum((1, 2)) / by_class[labels].sum((1, 2)).clamp(min=weights.nothing)
 
 
 @torch.no_grad()
@@ -102,6 +102,8 @@ def match_hungarian(logits: Tensor, boxes: Tensor, objects: Objects, weights: We
     than queries, the most expensive stay unmatched."""
     from scipy.optimize import linear_sum_assignment  # an extra that inference does not need
 
+    if not objects.counts:
+        return torch.zeros(4, 0, dtype=torch.long, device=logits.device)
     cost = matching_costs(logits, boxes, objects, weights)
     tables = cost.nan_to_num(WORST, WORST, WORST).cpu().numpy()  # all layers at once: one wait for the device
     first = np.cumsum((0, *objects.counts))
