@@ -321,7 +321,9 @@ class Experts(Part):
     def dispatch(self, inputs: Tensor, chosen: Tensor, rank: Tensor, fits: Tensor, sizes: list[int]) -> Tensor:
         """Run the experts on their assignments (S, C); zeros for those that do not fit."""
         *starts, end = accumulate(sizes, initial=0)
-        slot = torch.where(fits, torch.tensor(starts, device=chosen.device)[chosen] + rank, end)
+        # on other devices sizes are equal, and a list would be a copy that waits for the device
+        first = torch.tensor(starts)[chosen] if is_readable(chosen) else chosen * sizes[0]
+        slot = torch.where(fits, first + rank, end)
         rows = inputs.new_zeros(end + 1, inputs.shape[-1]).index_copy_(0, slot, inputs)  # the last for dropped ones
         outputs = self.run_separately(rows[:-1].split(sizes)) if is_readable(rows) else self.run_batched(rows[:-1])
         return outputs.index_select(0, slot)

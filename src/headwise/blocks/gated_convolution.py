@@ -48,6 +48,7 @@ class GatedConvolution(Part):
     def __init__(self, inputs: int, outputs: int, kernel: int, causal: bool = False, dropout: float = 0.0):
         super().__init__()
         check_kernel(kernel, causal, "kernel")
+        self.output_width = outputs
         self.drop = make_dropout(dropout)
         linear = WeightNormLinear(kernel * inputs, 2 * outputs, variance=4 * (1 - dropout))
         self.convolution = TokenConvolution(inputs, 2 * outputs, kernel, causal=causal, linear=linear)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Self
 
 import numpy as np
 import torch
@@ -29,9 +30,9 @@ class PairBatch:
         """The number of target tokens; synchronises with the device, so read it before `to`."""
         return int((self.target_out != PAD).sum())
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> PairBatch:
-        fields = (self.source, self.target_in, self.target_out, self.ids)
-        return PairBatch(*(tensor.to(device, non_blocking=non_blocking) for tensor in fields))
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
+        tensors = (getattr(self, field.name) for field in fields(self))
+        return type(self)(*(tensor.to(device, non_blocking=non_blocking) for tensor in tensors))
 
 
 def collate(examples: Examples, indices: np.ndarray) -> PairBatch:

@@ -7,7 +7,7 @@ document.
 DISCREPANCY: BERT masks its corpus once, here masks are drawn for every epoch (dynamic masking: Liu et al. 2019). It
 cuts pairs between sentences; here a text is cut between any two tokens.
 
-Letters: B rows, T positions.
+Letters: B rows, T positions, N tokens to be predicted.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ class MaskedBatch:
 
     ids: Tensor  # (B, T)
     labels: Tensor  # (B, T) the tokens to be predicted; PAD elsewhere
+    # (N,) where these are among the B * T: to look for them in the labels would be a wait for the device
+    positions: Tensor
     next_sentence_labels: Tensor | None = (
         None  # (B,) 0: the second text follows the first; 1: is random; 2: precedes it
     )
@@ -76,7 +78,8 @@ class MaskedBlocks(DenoisingBlocks[MaskedBatch]):
             rows = [np.append(text, EOS) for text in self.read_texts(starts, self.context)]
         ids = pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True, padding_value=PAD)
         masked, labels = self.add_noise(ids.numpy(), random)
-        return MaskedBatch(torch.from_numpy(masked), torch.from_numpy(labels), next_sentence_labels)
+        positions = torch.from_numpy(np.flatnonzero(labels != PAD))
+        return MaskedBatch(torch.from_numpy(masked), torch.from_numpy(labels), positions, next_sentence_labels)
 
     def add_noise(self, ids: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Corrupted ids, and the tokens to be predicted; (B, T) each."""

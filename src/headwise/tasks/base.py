@@ -162,6 +162,8 @@ class Task(ABC, Generic[Settings, Model, ExampleSet, PairSet]):
 
     config: Settings
     learner_class: ClassVar[Callable[..., AnyLearner]] = Learner  # takes the steps of training
+    # what `loss` computes on the host, waiting for the device; empty: nothing, shapes follow from those of the batch
+    host_work: ClassVar[str] = ""
 
     def __init__(self, config: Settings, tokenisers: Tokenisers, label_smoothing: float = 0.0):
         self.config, self.tokenisers, self.label_smoothing = config, tokenisers, label_smoothing

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from headwise.blocks.losses import Loss
+from headwise.blocks.losses import Loss, count_examples
 from headwise.models.detector import Detections
 from headwise.vision.boxes import Boxes, giou, to_centred, to_corners
 
@@ -66,7 +66,12 @@ def detection_loss(layers: Sequence[Detections], objects: Objects, weights: Weig
     L1 distance and GIoU of matched boxes, divided by the objects of the batch. `nll` is the last layer's."""
     logits = at_least_float32(torch.stack([layer.logits for layer in layers]))  # (L, B, Q, K + 1)
     boxes = at_least_float32(torch.stack([layer.boxes for layer in layers]))  # (L, B, Q, 4)
-    layer, image, query, which = match_hungarian(logits, boxes, objects, weights)
+    return matched_loss(logits, boxes, objects, match_hungarian(logits, boxes, objects, weights), weights)
+
+
+def matched_loss(logits: Tensor, boxes: Tensor, objects: Objects, matches: Tensor, weights: Weights = PAPER) -> Loss:
+    """The losses of all layers with the matches (4, S) of queries and objects."""
+    layer, image, query, which = matches
     labels = torch.full(logits.shape[:3], logits.shape[-1] - 1, device=logits.device)  # (L, B, Q): no object
     labels[layer, image, query] = objects.labels[which]
     predicted, true = boxes[layer, image, query], objects.boxes.to(boxes.dtype)[which]  # 2 x (S, 4)
@@ -74,7 +79,7 @@ def detection_loss(layers: Sequence[Detections], objects: Objects, weights: Weig
     overlap = 1 - giou(to_corners(predicted), to_corners(true))
     box_losses = (weights.distance * distance + weights.overlap * overlap) / max(sum(objects.counts), 1)  # (S,)
     by_layer = classification_loss(logits, labels, weights).index_add(0, layer, box_losses)  # (L,)
-    images = torch.tensor(len(objects.counts), device=logits.device)
+    images = count_examples(logits[0])
     return Loss(images * by_layer.sum(), images * by_layer[-1].detach(), images)
 
 
@@ -87,7 +92,7 @@ def classification_loss(logits: Tensor, labels: Tensor, weights: Weights) -> Ten
     by_class = logits.new_ones(logits.shape[-1])
     by_class[-1] = weights.nothing
     losses = F.cross_entropy(logits.flatten(0, 2), labels.flatten(), by_class, reduction="none")  # (LBQ,)
-    return weights.label * losses.view_as(labels).sum((1, 2)) / by_class[labels].sum((1, 2))
+    return weights.label * losses.view_as(labels).sum((1, 2)) / by_class[labels].sum((1, 2)).clamp(min=weights.nothing)
 
 
 @torch.no_grad()
@@ -97,6 +102,8 @@ def match_hungarian(logits: Tensor, boxes: Tensor, objects: Objects, weights: We
     than queries, the most expensive stay unmatched."""
     from scipy.optimize import linear_sum_assignment  # an extra that inference does not need
 
+    if not objects.counts:
+        return torch.zeros(4, 0, dtype=torch.long, device=logits.device)
     cost = matching_costs(logits, boxes, objects, weights)
     tables = cost.nan_to_num(WORST, WORST, WORST).cpu().numpy()  # all layers at once: one wait for the device
     first = np.cumsum((0, *objects.counts))

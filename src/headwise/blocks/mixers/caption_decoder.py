@@ -113,7 +113,7 @@ def compute_coverage_error(weights: Tensor, keep: Tensor | None) -> Tensor:
     """
     if keep is not None:
         weights = weights * keep.unsqueeze(-1)
-    words = weights.shape[0] * weights.shape[1] if keep is None else keep.sum()
+    words = weights.shape[0] * weights.shape[1] if keep is None else keep.sum().clamp(min=1)
     return (1 - weights.sum(1)).square().sum() / words
 
 
@@ -124,6 +124,7 @@ class ShowAndTellDecoder(AttentionDecoder):
     def __init__(self, recurrence: Recurrence, dropout: float = 0.0):
         super().__init__()
         self.recurrence, self.drop = recurrence, make_dropout(dropout)
+        self.output_width = recurrence.hidden
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         rows = len(stream.x)

@@ -69,8 +69,10 @@ class InterleavedEncoder(Part):
     def __init__(self, columns: Sequence[FastForwardColumn], annotation_width: int):
         super().__init__()
         self.columns = nn.ModuleList(columns)
-        hidden = sum(lstm.hidden for column in columns for lstm in [column.layers[-1]] if isinstance(lstm, Lstm))
+        tops = [lstm for column in columns for lstm in [column.layers[-1]] if isinstance(lstm, Lstm)]
+        hidden, self.state_width = sum(lstm.hidden for lstm in tops), tops[0].state_width
         self.out = nn.Linear(5 * hidden, annotation_width, bias=False)
+        self.output_width = annotation_width
 
     @property
     def properties(self) -> Properties:
@@ -83,6 +85,10 @@ class InterleavedEncoder(Part):
         hs, fs = ([top[index] for top in tops] for index in (0, 1))
         return self.out(torch.cat((*hs, *fs), dim=-1))  # 2 x (B, T, H), 2 x (B, T, 4H) -> (B, T, C)
 
+    def transform_nothing(self, stream: Stream, ctx: Context) -> Tensor:
+        ctx.side.add("final", ctx.path, stream.x.new_zeros(len(stream.x), self.state_width))
+        return super().transform_nothing(stream, ctx)
+
 
 class FastForwardDecoder(AttentionDecoder):
     """A decoder of LSTM layers with fast-forward connections: h^1_{t-1} attends to the source for c_t, and the lowest
@@ -92,6 +98,7 @@ class FastForwardDecoder(AttentionDecoder):
         super().__init__(glimpse.score.length_free)
         self.tower, self.glimpse = StackedCells(layers[:1]), glimpse
         self.upper, self.drop = nn.ModuleList(layers[1:]), make_dropout(dropout)
+        self.output_width = layers[-1].hidden
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         h, c = attend_before_steps(self.tower, self.glimpse, stream, ctx)

@@ -204,6 +204,7 @@ class Recurrent(Part):
     def __init__(self, width: int, ahead: Recurrence, back: Recurrence | None = None, initial_state: str = "zeros"):
         super().__init__()
         self.ahead, self.back, self.initial_state = ahead, back, initial_state
+        self.output_width = width
         hidden = ahead.hidden + (back.hidden if back is not None else 0)
         self.out = nn.Identity() if hidden == width else nn.Linear(hidden, width)
 
@@ -225,6 +226,13 @@ class Recurrent(Part):
             out = torch.cat((out, reverse_tokens(back, lengths)), dim=-1)  # (B, T, H) -> (B, T, 2H)
         return self.out(out)
 
+    def transform_nothing(self, stream: Stream, ctx: Context) -> Tensor:
+        """The states are those before the first token."""
+        ctx.side.add("final", ctx.path, self.build_initial_state(stream.x, ctx))
+        if self.back is not None:
+            ctx.side.add("final-backward", ctx.path, stream.x.new_zeros(len(stream.x), self.back.state_width))
+        return super().transform_nothing(stream, ctx)
+
     def build_initial_state(self, x: Tensor, ctx: Context) -> Tensor:
         """The state before the first token, (B, S)."""
         if self.initial_state == "zeros":
@@ -239,7 +247,7 @@ class Recurrent(Part):
             )
         layer = next((step for step in ctx.path if isinstance(step, int)), 0)
         state = final[:, min(layer, final.shape[1] - 1)]  # (B, layers, S) -> (B, S)
-        return state.repeat_interleave(len(x) // len(state), 0)  # beams of one source are contiguous rows
+        return state.repeat_interleave(len(x) // max(len(state), 1), 0)  # beams of one source are contiguous rows
 
 
 def split_inputs(x: Tensor, w_ih: Tensor, bias: Tensor, w_hh: Tensor) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:

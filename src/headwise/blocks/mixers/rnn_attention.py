@@ -97,6 +97,7 @@ class InputFeedingDecoder(AttentionDecoder):
     def __init__(self, recurrences: Sequence[Recurrence], attend: LuongDecoder, dropout: float = 0.0):
         super().__init__(attend.length_free)
         self.tower, self.attend = StackedCells(recurrences, dropout), attend
+        self.output_width = attend.out.out_features
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         glimpse, keys, fed_path = self.attend.glimpse, self.attend.glimpse.project_keys(ctx), (*ctx.path, "fed")
@@ -124,10 +125,11 @@ class BahdanauDecoder(AttentionDecoder):
     """
 
     def __init__(
-        self, recurrences: Sequence[Recurrence], glimpse: SourceAttention, output: nn.Module, dropout: float = 0.0
+        self, recurrences: Sequence[Recurrence], glimpse: SourceAttention, output: Maxout, dropout: float = 0.0
     ):
         super().__init__(glimpse.score.length_free)
         self.tower, self.glimpse, self.output = StackedCells(recurrences, dropout), glimpse, output
+        self.output_width = output.units
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         s, c = attend_before_steps(self.tower, self.glimpse, stream, ctx)
@@ -155,6 +157,7 @@ class ResidualLstmDecoder(AttentionDecoder):
         super().__init__(glimpse.score.length_free)
         self.tower, self.glimpse = StackedCells(recurrences[:1]), glimpse
         self.upper, self.experts, self.drop = nn.ModuleList(recurrences[1:]), experts, make_dropout(dropout)
+        self.output_width = recurrences[-1].hidden
 
     @property
     def properties(self) -> Properties:
@@ -179,9 +182,10 @@ class ChoDecoder(AttentionDecoder):
     """A decoder that reads the summary vector c of the source at every step: h_t = f(h_{t-1}, y_{t-1}, c); the output
     layer has (h_t, y_{t-1}, c) (Cho et al. 2014, eqs. 3-4)."""
 
-    def __init__(self, recurrences: Sequence[Recurrence], output: nn.Module, dropout: float = 0.0):
+    def __init__(self, recurrences: Sequence[Recurrence], output: Maxout, dropout: float = 0.0):
         super().__init__()
         self.recurrences, self.output = nn.ModuleList(recurrences), output
+        self.output_width = output.units
         self.drop = make_dropout(dropout)
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
@@ -216,6 +220,7 @@ class Maxout(nn.Module):
 
     def __init__(self, width: int, units: int):
         super().__init__()
+        self.units = units
         self.inner = nn.Linear(width, 2 * units)
 
     def forward(self, x: Tensor) -> Tensor:
