@@ -150,6 +150,8 @@ def open_safetensors(file: Path) -> LazyStateDict:
                 raise ValueError(f"its header has {length:,} bytes, more than {MAX_HEADER:,}")
             header = parse_json(stream.read(length).decode("utf-8"))
         return _read_header(file, header, start, size)
+    except UserError:
+        raise
     except (ValueError, OSError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{file}: cannot be read ({reason}); fetch it again") from None
@@ -168,6 +170,8 @@ def _read_header(file: Path, header: Any, start: int, size: int) -> LazyStateDic
             continue
         values: list[Any] = [entry.get(key) if isinstance(entry, dict) else None for key in _KEYS]
         dtype, shape, offsets = values
+        if isinstance(dtype, str) and dtype not in ITEM_SIZES:
+            raise UserError(f"{file}: {name:.200} has the unknown dtype {dtype:.20}; {UNQUANTISED}")
         if (
             not isinstance(dtype, str)
             or dtype not in ITEM_SIZES

@@ -28,11 +28,13 @@ from headwise.interop.hf.text import (
     LABELLERS,
     NATIVE,
     NO_VOCABULARIES,
+    PAIR_TASKS,
     TokeniserFiles,
     Vocabularies,
     check_template,
     check_token_types,
     distinguish_labels,
+    refuse_pair_types,
 )
 from headwise.interop.hf.ties import TABLES, infer_tie, resolve_ties
 from headwise.interop.hf.weights import compare_checkpoint, load_weights
@@ -218,6 +220,8 @@ def build_text_model(
         check_template(tokenisers.source, model, task, files.where)
         if architecture.reads_pair_types(config) and tokenisers.source.appends_eos:
             check_token_types(tokenisers.source, architecture.first_token_type, files.where)
+        elif task in PAIR_TASKS and not getattr(config, "token_types", 0) and getattr(config, "pair_types", False):
+            refuse_pair_types(hf_config, files.where)
     load_weights(model, with_head, vocabularies, weights, stored_names)
     if architecture.zero_padding and hf_config.pad_token_id is not None:
         model.encoder.embed.table.weight.data[PAD] = 0
