@@ -69,6 +69,15 @@ def test_files_of_one_kind_whatever_their_suffix(tmp_path):
     assert found.shape == "texts" and len(read_all(found)) == 30
 
 
+def test_a_folder_of_texts_is_one_name(tmp_path):
+    folder = write_files(tmp_path / "poems", {f"{n}.txt": f"{text}\nand so on\n" for n, text in enumerate(TEXTS)})
+    assert recognise([folder]).data["train"] == [str(folder)]
+    notes = write_files(tmp_path / "notes", {f"{n}.md": text for n, text in enumerate(TEXTS)})
+    assert len(recognise([notes]).data["train"]) == len(TEXTS)
+    write_files(folder, {"README.txt": "poems"})  # which is none
+    assert len(recognise([folder]).data["train"]) == len(TEXTS)
+
+
 def test_reviews_beside_others_without_a_label(tmp_path):
     """As in the reviews of Maas et al. (2011)."""
     files = {f"{part}/{label}/{n}.txt": text for part in ("train", "test") for n, (text, label) in enumerate(ROWS)}

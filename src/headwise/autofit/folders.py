@@ -16,6 +16,7 @@ from headwise.autofit.objects import recognise_objects
 from headwise.autofit.recognition import Recognition, choose
 from headwise.autofit.tables import MissingColumn
 from headwise.data.compression import strip_suffix
+from headwise.data.files import find_files
 from headwise.data.formats import SUFFIXES as TABLE_SUFFIXES
 from headwise.data.parts import PARTS, find_part, find_part_folders
 from headwise.data.readers.arrow import find_splits, list_datasets_files, read_objects
@@ -115,7 +116,12 @@ def _recognise_texts(
     if looked_into and all(found.shape != "texts" for found in looked_into):
         return _recognise_files(folder, texts, recognise_file, columns, shape)
     data: dict[str, Any] = {part: [str(root)] for part, root in find_part_folders(folder).items()}
-    if not data or any(strip_suffix(path.name).endswith(".md") for path in texts):
+    if not data:
+        data = _group_by_part(folder, texts)
+        plain = any(strip_suffix(path.name).endswith(".txt") for path in texts)
+        if plain and len(data) == 1 and set(texts) == set(find_files([folder])):
+            data = {"train": [str(folder)]}  # not thousands of names
+    elif any(strip_suffix(path.name).endswith(".md") for path in texts):
         data = _group_by_part(folder, texts)
     return choose(
         Recognition("texts", {**data, "format": "text"}, f"{len(texts):,} text files: one text each"), shape, folder

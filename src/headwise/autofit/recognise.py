@@ -133,7 +133,8 @@ def _recognise_lines(path: Path, lines: Sequence[str], columns: Sequence[str | i
     present = named or (header.present and (header.sure or not columns))
     doubts = list[str]()
     if not header.sure and not columns:
-        numbers = " ".join(map(str, range(1, len(rows[0]) + 1)))
+        named_last = max((number for number, cell in enumerate(rows[0], 1) if cell.strip()), default=len(rows[0]))
+        numbers = " ".join(map(str, range(1, named_last + 1)))
         looks = "is taken for a header" if header.present else "is taken for data"
         remedy = (
             f"if it is data: --columns {numbers}"
@@ -198,7 +199,10 @@ def _recognise_json(path: Path, columns: Sequence[str | int], shape: str) -> Rec
         return recognise_objects(path, "json", (row for _, row in read_objects(path)), columns, shape)
     keys = ", ".join(key or "a list" for key in list(first)[:6]) or "empty"
     remedy = "write a list of objects, or one object a line (.jsonl)"
-    if len(listed) > 1 and len(listed) == len(first):
+    if len(first) > 1 and all(isinstance(value, dict) and not _is_by_row(value) for value in first.values()):
+        target = shlex.quote(f"{path.stem}.jsonl")
+        remedy = f"write the objects one a line: jq -c '.[]' {shlex.quote(str(path))} > {target}"
+    if len(listed) > 1 and len(listed) == len(first) and not any(isinstance(value, list | dict) for value in listed):
         members = ", ".join(f".{key}" for key in first)
         cells = ", ".join(f"{key}: .[{number}]" for number, key in enumerate(first))
         query = shlex.quote(f"[{members}] | transpose[] | {{{cells}}}")
@@ -252,7 +256,7 @@ def _find_json(path: Path) -> Literal["", "json", "jsonl"]:
         return "json"
     if len(lines) == 1 and not _has_second_line(path):
         value = _parse_line(lines[0])
-        one = _CONTAINER.search(lines[0]) or not isinstance(value, dict) or _has_columns(value)
+        one = _CONTAINER.search(lines[0]) or not isinstance(value, dict) or _has_columns(value) or _has_rows(value)
         return "json" if one else "jsonl"
     return "jsonl" if len(lines) == 1 or _is_object(lines[0]) else "json"
 
@@ -276,6 +280,13 @@ def _has_columns(value: dict[str, Any]) -> bool:
         isinstance(column, list) and all(isinstance(cell, str | int | float) for cell in column) for column in columns
     )
     return listed and len(columns) > 1 and len({len(column) for column in columns}) == 1
+
+
+def _has_rows(value: dict[str, Any]) -> bool:
+    """Whether the values of an object are lists of several objects, or several objects: rows, and no row itself."""
+    cells = list(value.values())
+    lists = [cell for cell in cells if isinstance(cell, list) and len(cell) > 1 and isinstance(cell[0], dict)]
+    return len(lists) == len(cells) == 1 or (len(cells) > 2 and all(isinstance(cell, dict) for cell in cells))
 
 
 def _is_object(line: str) -> bool:

@@ -25,6 +25,9 @@ from headwise.errors import UserError
 Shape = Literal["pairs", "labelled", "numbers", "texts", "tagged", "spans", "images", "boxes", "captions"]
 
 
+LONG_TEXT = 5.0  # words of a text on average, beside which a column of single words is no text
+
+
 @dataclass(frozen=True)
 class Reading:
     """One way to read a table: its shape, the columns of the texts and then of the target, and the reason."""
@@ -43,6 +46,8 @@ def read_roles(columns: Sequence[Column], where: str) -> list[Reading]:
     texts = _order_texts([column for column in columns if column.role == "text"])
     labels = _order_targets([column for column in columns if column.role == "label"], (LABEL_NAMES, NUMBER_NAMES))
     numbers = _order_targets([column for column in columns if column.role == "number"], (NUMBER_NAMES,))
+    if (labels or numbers) and any(column.mean_words >= LONG_TEXT for column in texts):  # not the names of users
+        texts = [column for column in texts if column.mean_words > 1.5 or matches(TEXT_NAMES, column.name)]
     if not texts and len(labels) == 2:  # short texts that recur, such as the words of a dictionary
         texts, labels = [column for column in columns if column in labels], []
     if not texts and labels and not numbers and len(labels) == 1 and len(columns) == 1:
@@ -50,7 +55,8 @@ def read_roles(columns: Sequence[Column], where: str) -> list[Reading]:
     if not texts:
         roles = ", ".join(f"{describe_name(column.name)}: {_PLURALS[column.role]}" for column in columns)
         raise UserError(
-            f"{where}: no column has texts ({roles}); name the columns of the texts and the target with --columns"
+            f"{where}: no column has texts ({roles}), and numbers alone are not learnt from; if one has texts, name it "
+            "and the target with --columns"
         )
     pair = _pair_texts(texts)
     if len(pair) == 1 and not labels and not numbers:
@@ -106,6 +112,7 @@ _PLURALS = {
     "empty": "blank",
     "constant": "always the same",
     "identifier": "identifiers",
+    "date": "dates",
     "number": "numbers",
     "label": "labels",
     "text": "texts",
@@ -151,7 +158,8 @@ def _pair_texts(texts: list[Column]) -> list[Column]:
     languages = [column for column in texts if matches(LANGUAGES, column.name)]
     if len(languages) == 2:
         return languages
-    return texts if len(texts) == 2 else texts[:1]
+    unnamed = all(isinstance(column.name, int) for column in texts)  # of more columns, further ones are remarks
+    return texts[:2] if len(texts) == 2 or unnamed else texts[:1]
 
 
 def _is_source_and_target(pair: Sequence[Column]) -> bool:
