@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
-
-import litserve
 
 from headwise.bench.serve_arms import load_writer
 
+BASE: Any = import_module("litserve").LitAPI if find_spec("litserve") else object  # readable where it is missing
 
-class WriterAPI(litserve.LitAPI):
+
+class WriterAPI(BASE):
     """Batches of requests, written by `generate` of transformers."""
 
     def __init__(self, folder: str, **settings: Any):
