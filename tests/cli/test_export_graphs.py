@@ -82,3 +82,34 @@ def test_programs_of_torch_export_hold_no_pickles(tmp_path) -> None:
     program = torch.export.load(tmp_path / "out" / "model.pt2").module()
     with torch.no_grad():
         torch.testing.assert_close(program(ids)[0], loaded.model(ids), atol=1e-5, rtol=1e-5)
+
+
+def test_an_encoder_decoder_on_onnxruntime(headwise, tmp_path) -> None:
+    loaded = build("transformer", "transduce")
+    loaded.save(tmp_path / "run")
+    outcome = headwise("export", "run", "out", "--to", "onnx", "--check")
+    assert outcome.status == 0, outcome.err
+    assert outcome.out == "greedy outputs: 32 of 32 are equal\nout\n"
+    weights = sum(weight.numel() for weight in loaded.model.parameters())
+    assert 4 * weights <= (tmp_path / "out" / "weights.bin").stat().st_size < 5 * weights  # those of both steps once
+    exported = read_graph_folder(tmp_path / "out")
+    for settings in ({"beams": 3, "nbest": 2}, {"temperature": 1.0, "seed": 3}, {"no_repeat_ngram_size": 1}):
+        natives, others = (model.translate_nbest(TEXTS, max_length=9, **settings) for model in (loaded, exported))
+        assert [[each.text for each in nbest] for nbest in natives] == [
+            [each.text for each in nbest] for nbest in others
+        ]
+        assert others[1][0].log_prob == pytest.approx(natives[1][0].log_prob, abs=1e-4)
+    native, onnx_engine = (headwise("translate", name, *TEXTS, "--beams", 2) for name in ("run", "out"))
+    assert native.out == onnx_engine.out and native.out.count("\n") == len(TEXTS)
+    refused = headwise("translate", "out", "ab", "--beams", 2, "--coverage-penalty", 0.2)
+    assert refused.status == 2 and "it does not return attention" in refused.err
+    assert "this folder has ONNX models alone" in headwise("translate", "out", "ab", "--engine", "native").err
+
+
+def test_a_language_model_continues_prompts_of_any_length(headwise, tmp_path) -> None:
+    loaded = build("gpt2", "language-model")
+    loaded.save(tmp_path / "run")
+    options = ("a bad cab", "", "fed", "--length", 30, "--temperature", 0)
+    native, exported = (headwise("generate", "run", *options, "--engine", engine) for engine in ("native", "onnx"))
+    assert exported.status == 0, exported.err
+    assert exported.out == native.out and len(native.out) > 40

@@ -49,7 +49,9 @@ def compare_answers(loaded: TrainedModel, folder: Path) -> AnswerCheck:
             config = DecodeConfig(max_ratio=0, max_extra=TOKENS)
             sources = list(inputs) if loaded.task.image else [row[:-3].tolist() for row in inputs]
             rows = [[nbest[0].ids for nbest in decode(model, sources, config)] for model in models]
-            return AnswerCheck("greedy outputs", sum(map(list.__eq__, *rows)), len(sources))
+            return AnswerCheck(
+                "greedy outputs", sum(ids == others for ids, others in zip(*rows, strict=True)), len(sources)
+            )
         outputs = [find_largest(model, inputs) for model in models]
     return AnswerCheck("most probable outputs", int((outputs[0] == outputs[1]).sum()), outputs[0].numel())
 

@@ -9,10 +9,10 @@ from typing import Any
 from headwise.config.plugins import collect_parts, list_own_sources, use_kept_parts
 from headwise.errors import UserError
 from headwise.experiment.config import parse_experiment
-from headwise.inference.trained_model import WITHOUT_TEXT, TrainedModel
+from headwise.inference.backends import list_graphs_of
+from headwise.inference.trained_model import TrainedModel
 from headwise.interop.folders import ONNX_TYPE, TORCH_EXPORT_TYPE, create_folder, read_json
 from headwise.interop.graphs.engine import open_model
-from headwise.interop.graphs.forms import Form, list_graphs
 from headwise.interop.graphs.write import Target, check_outputs, write_graphs
 from headwise.interop.hf.text import NATIVE, write_json
 from headwise.runs.parts import read_parts, write_parts
@@ -22,24 +22,13 @@ CONFIG = "config.json"
 TYPES: dict[str, str] = {"onnx": ONNX_TYPE, "torch-export": TORCH_EXPORT_TYPE}
 
 
-def list_graphs_of(loaded: TrainedModel, target: str) -> Form:
-    """The graphs of a trained model."""
-    task = loaded.experiment.task
-    if reason := WITHOUT_TEXT.get(task.reads):
-        raise UserError(f"--to {target}: this run {reason}; only models of texts and images become graphs")
-    kind = "states" if task.command == "embed" else "forward"
-    if kind == "states" and not hasattr(loaded.model, "encoder"):
-        raise UserError(f"--to {target}: this run has word vectors and no layers; use `headwise embed RUN export FILE`")
-    return list_graphs(loaded.model, kind, loaded.task.image, loaded.tokenisers.source.size)
-
-
 def write_graph_folder(loaded: TrainedModel, folder: Path | str, target: Target, int8: bool = False) -> float:
     """Write the graphs of a model, its tokenisers and its experiment. Returns the largest relative difference between
     outputs of onnxruntime and of torch, on random inputs; it is 0 for `torch-export`, and not limited for int8."""
-    form = list_graphs_of(loaded, target)
+    form = list_graphs_of(loaded, f"--to {target}")
     config = {
         "model_type": TYPES[target],
-        "graphs": {"kind": form.kind, "attributes": form.attributes},
+        "graphs": form.table,
         "experiment": loaded.experiment.model_dump(mode="json"),
     }
     with create_folder(folder) as temporary:

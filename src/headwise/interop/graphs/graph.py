@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from typing import Any
 
 import torch
@@ -21,8 +22,8 @@ Tensors = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Graph:
-    """A module that takes tensors and returns a tuple of them. Sizes that differ between the two examples are
-    dynamic."""
+    """A module that takes tensors and returns a tuple of them. Sizes that differ between the first two
+    examples are dynamic; further examples are for comparisons."""
 
     name: str  # of its file
     module: nn.Module
@@ -36,7 +37,7 @@ class Graph:
 
     def trace(self, target: str) -> ExportedProgram:
         """The exported program; `target` is named in errors."""
-        first, second = self.examples
+        first, second = self.examples[:2]
         dynamic = tuple(
             {
                 dim: Dim.DYNAMIC
@@ -98,15 +99,15 @@ class PartWatcher:
             why = "the sizes of its tensors depend on their values"
         else:
             part = self.running[-1] if self.running else ""
-            why = f"torch.export fails in it ({type(error).__name__}: {text[:160]})"
+            why = f"torch.export cannot trace it ({type(error).__name__}: {text[:160]})"
         return f"{part or 'this model'} cannot be exported, as {why}; choose another model, or use the run as it is"
 
 
 @contextmanager
 def be_quiet() -> Iterator[None]:
-    """Silence the exporter's warnings and logs: what fails is reported as an error."""
+    """Silence the exporter's warnings, logs and prints: what fails is reported as an error."""
     disabled = logging.root.manager.disable
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         warnings.simplefilter("ignore")
         logging.disable(logging.CRITICAL)
         try:
