@@ -169,6 +169,11 @@ RECORDER: ContextVar[Recorder] = ContextVar("recorder", default=NO_RECORD)
 SIDE: ContextVar[SideOutputs] = ContextVar("side", default=NO_SIDE)
 
 
+def make_hashable(size: Any) -> Hashable:
+    """A size as a part of a key of `Context.shared`: that of torch.export, a symbol, has no hash."""
+    return size.node.expr if isinstance(size, torch.SymInt) else size
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """The state of one forward call: memory for cross-attention, KV cache, collectors, and the path in the model."""

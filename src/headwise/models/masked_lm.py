@@ -53,3 +53,8 @@ class MaskedLanguageModel(HtmlTree, nn.Module):
         logits, rows = self.next_sentence_head(stream), max(len(next_sentence_labels), 1)
         next_sentence_loss = F.cross_entropy(logits, next_sentence_labels, reduction="sum") / rows
         return replace(loss, total=loss.total + loss.count * next_sentence_loss)
+
+    def predict_masked(self, ids: Tensor, masked: Tensor) -> Tensor:
+        """Logits (n, V) of the tokens of `ids` (B, T) where `masked` (B, T) is True."""
+        logits: Tensor = self.head(self.encoder.drop_prefix(self.encoder(ids, Context()))[masked])
+        return logits

@@ -152,9 +152,8 @@ class Masked(TextTask["MaskedConfig", MaskedLanguageModel]):
         with inference_mode(model):
             for numbers, ids in batch_texts(rows, tokens=8192):
                 masks = ids == model.mask_id
-                stream = model.encoder(ids.to(device), Context())
-                x = model.encoder.drop_prefix(stream)[masks.to(device)]  # (B, T, C) -> (masks, C)
-                probabilities = torch.softmax(model.head(x).float(), -1)
+                logits = model.predict_masked(ids.to(device), masks.to(device))
+                probabilities = torch.softmax(logits.float(), -1)
                 probabilities[:, [*tokeniser.special_ids, model.mask_id]] = 0  # special tokens are no words
                 best = probabilities.topk(min(count, tokeniser.size - len(tokeniser.special_ids)))
                 for row, *top in zip(masks.nonzero()[:, 0].tolist(), *map(Tensor.tolist, best), strict=True):

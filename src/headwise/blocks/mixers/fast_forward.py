@@ -54,7 +54,7 @@ class FastForwardColumn(nn.Module):
             if below is not None:
                 x = torch.cat((compute_gate_inputs(below, x, 2 * below.hidden), self.drop(h)), dim=-1)
             backward = self.reverse ^ (number % 2 == 1)
-            zeros = x.new_zeros(len(x), lstm.state_width)
+            zeros = x.new_zeros(x.shape[0], lstm.state_width)
             h, state = lstm(reverse_tokens(x, lengths) if backward else x, zeros, lengths)
             h = reverse_tokens(h, lengths) if backward else h
             below = lstm
@@ -106,7 +106,7 @@ class FastForwardDecoder(AttentionDecoder):
         for number, lstm in enumerate(self.upper, start=1):
             assert isinstance(lstm, Lstm) and isinstance(below, Lstm)
             x = torch.cat((compute_gate_inputs(below, x, 2 * below.hidden), self.drop(h)), dim=-1)
-            h, state = lstm(x, load_state(ctx, number, len(x)))
+            h, state = lstm(x, load_state(ctx, number, x.shape[0]))
             ctx.cache.put_state(ctx.at(number).path, state)
             below = lstm
         return self.drop(h)

@@ -220,7 +220,7 @@ class Recurrent(Part):
         ctx.cache.put_state(ctx.path, state)
         ctx.side.add("final", ctx.path, state)
         if self.back is not None:
-            zeros = x.new_zeros(len(x), self.back.state_width)
+            zeros = x.new_zeros(x.shape[0], self.back.state_width)
             back, state = self.back(reverse_tokens(x, lengths), zeros, lengths)
             ctx.side.add("final-backward", ctx.path, state)
             out = torch.cat((out, reverse_tokens(back, lengths)), dim=-1)  # (B, T, H) -> (B, T, 2H)
@@ -236,7 +236,7 @@ class Recurrent(Part):
     def build_initial_state(self, x: Tensor, ctx: Context) -> Tensor:
         """The state before the first token, (B, S)."""
         if self.initial_state == "zeros":
-            return x.new_zeros(len(x), self.ahead.state_width)
+            return x.new_zeros(x.shape[0], self.ahead.state_width)
         if "final" not in ctx.memory:
             raise UserError("initial_state: no stack before this one has a final state; use initial_state = 'zeros'")
         final = ctx.memory["final"].x
@@ -247,7 +247,7 @@ class Recurrent(Part):
             )
         layer = next((step for step in ctx.path if isinstance(step, int)), 0)
         state = final[:, min(layer, final.shape[1] - 1)]  # (B, layers, S) -> (B, S)
-        return state.repeat_interleave(len(x) // max(len(state), 1), 0)  # beams of one source are contiguous rows
+        return state.repeat_interleave(x.shape[0] // max(state.shape[0], 1), 0)  # beams of one source are contiguous rows
 
 
 def split_inputs(x: Tensor, w_ih: Tensor, bias: Tensor, w_hh: Tensor) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:

@@ -172,7 +172,7 @@ class ResidualLstmDecoder(AttentionDecoder):
         for number, recurrence in enumerate(self.upper, start=1):
             if self.experts is not None and number == len(self.upper):
                 x = x + self.drop(self.experts(stream.with_x(x), ctx.at("experts")))
-            m, state = recurrence(torch.cat((x, a), dim=-1), load_state(ctx, number, len(x)))
+            m, state = recurrence(torch.cat((x, a), dim=-1), load_state(ctx, number, x.shape[0]))
             ctx.cache.put_state(ctx.at(number).path, state)
             x = self.drop(m) if number == 1 else x + self.drop(m)
         return x
@@ -190,10 +190,12 @@ class ChoDecoder(AttentionDecoder):
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         x, summary = stream.x, ctx.memory["summary"].x
-        c = summary.repeat_interleave(len(x) // len(summary), 0).expand(-1, x.shape[1], -1)  # (B, 1, C) -> (R, T, C)
+        c = summary.repeat_interleave(x.shape[0] // summary.shape[0], 0).expand(
+            -1, x.shape[1], -1
+        )  # (B, 1, C) -> (R, T, C)
         h = torch.cat((x, c), dim=-1)
         for number, recurrence in enumerate(self.recurrences):
-            h, state = recurrence(self.drop(h) if number else h, load_state(ctx, number, len(x)))
+            h, state = recurrence(self.drop(h) if number else h, load_state(ctx, number, x.shape[0]))
             ctx.cache.put_state(ctx.at(number).path, state)
         return self.output(torch.cat((h, x, c), dim=-1))
 
@@ -207,7 +209,7 @@ def attend_before_steps(
     states, contexts = [steps.top], []
     for t in range(stream.x.shape[1]):
         inputs = glimpse.build_inputs(steps.top.unsqueeze(1), keys, stream.pos[..., t : t + 1], ctx)
-        contexts.append(glimpse.compute_context(inputs, ctx).reshape(len(stream.x), -1))  # (B, 1, K, C) -> (R, C)
+        contexts.append(glimpse.compute_context(inputs, ctx).reshape(stream.x.shape[0], -1))  # (B, 1, K, C) -> (R, C)
         states.append(steps.advance(t, contexts[-1]))
     steps.store(ctx)
     s = torch.stack(states, dim=1)  # s_0 ... s_T: (R, T + 1, H)
@@ -247,7 +249,7 @@ class StackedStep:
         self.steps: list[CellStep] = []
         for number, recurrence in enumerate(tower.recurrences):
             assert isinstance(recurrence, Recurrence)
-            self.states.append(load_state(ctx, number, len(x)).split(recurrence.hidden, dim=-1))
+            self.states.append(load_state(ctx, number, x.shape[0]).split(recurrence.hidden, dim=-1))
             known = x if number == 0 else x[..., :0]
             self.steps.append(recurrence.unroll(known))
 
