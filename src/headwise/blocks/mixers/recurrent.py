@@ -247,7 +247,8 @@ class Recurrent(Part):
             )
         layer = next((step for step in ctx.path if isinstance(step, int)), 0)
         state = final[:, min(layer, final.shape[1] - 1)]  # (B, layers, S) -> (B, S)
-        return state.repeat_interleave(x.shape[0] // max(state.shape[0], 1), 0)  # beams of one source are contiguous rows
+        beams = x.shape[0] // max(state.shape[0], 1)
+        return state.repeat_interleave(beams, 0)  # those of one source are contiguous rows
 
 
 def split_inputs(x: Tensor, w_ih: Tensor, bias: Tensor, w_hh: Tensor) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
