@@ -234,6 +234,7 @@ class ClassifyImagesConfig(TaskConfig):
     for knowledge distillation (Touvron et al. 2021)."""
 
     task_class = ClassifyImages
+    divisible = True
     labelled = True
     confusion = True
     command = "classify"
