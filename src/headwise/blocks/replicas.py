@@ -16,6 +16,7 @@ from torch import Tensor
 class Replicas:
     """One process, with all rows."""
 
+    shared = False  # whether other processes have rows of the batch
     idle = False  # whether this process has no row: a batch may have fewer than there are processes
 
     def sum(self, values: Tensor) -> Tensor:

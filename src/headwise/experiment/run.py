@@ -111,8 +111,7 @@ def resume(
         connect(group, experiment, **budgets)
         if not group.is_main:  # the main process has extended the budget and recorded the data before
             return _resume(open_shared(group), ignore, group, data_root=data_root, trust=trust, **options)
-        changes = {"extension": extension, "data_root": data_root, "changed_data": changed_data, "trust": trust}
-        return _resume(run, announce, group, **changes, **options)
+        return _resume(run, announce, group, extension, data_root, changed_data, trust, **options)
 
 
 def _resume(

@@ -12,7 +12,7 @@ from typing import Any
 from safetensors.torch import load_file
 
 WORKER = Path(__file__).with_name("worker.py")
-TRAIN = {"batch_size": 8, "log_every": 1, "samples": 0, "schedule": {"kind": "constant", "lr": 3e-3}, "clip_norm": 0.5}
+TRAIN = {"batch_size": 7, "log_every": 1, "samples": 0, "schedule": {"kind": "constant", "lr": 3e-3}, "clip_norm": 0.5}
 TINY = {"width": 16, "heads": 2, "depth": 1, "dropout": 0.0}
 
 
@@ -35,7 +35,7 @@ def describe_experiments(folder: Path) -> dict[str, dict[str, Any]]:
     texts = {"train": str(folder / "texts.txt"), "format": "text", **cache}
     return {
         "translation": {**pairs, "model": {"kind": "transformer", **TINY}},
-        "recurrent": {**pairs, "model": {"kind": "bahdanau-tiny"}},
+        "recurrent": {**pairs, "model": {"kind": "bahdanau-tiny", "dropout": 0.0}},
         "experts": {
             **pairs,
             "model": {

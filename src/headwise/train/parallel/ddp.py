@@ -28,6 +28,8 @@ class DataParallel(Strategy):
 
     def __init__(self, group: Group):
         self.group, self.rank = group, group.rank
+        # Sums inside of a model have connections of their own: they and DDP's begin in any order.
+        self.channel = distributed.new_group()
         self.module: DistributedDataParallel | None = None
         self.total = 0  # rows of the last batch
 
@@ -42,7 +44,7 @@ class DataParallel(Strategy):
     @contextmanager
     def divide(self, batch: Any) -> Iterator[Any]:
         self.total = len(batch)
-        replicas = SharedRows(self.group, self.total)
+        replicas = SharedRows(self.group, self.total, self.channel)
         token = REPLICAS.set(replicas)
         try:
             yield take_rows(batch, replicas.rows)
@@ -59,12 +61,13 @@ class DataParallel(Strategy):
         return values
 
     def gather_carried(self, carried: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        replicas = SharedRows(self.group, self.total)
+        replicas = SharedRows(self.group, self.total, self.channel)
         return {name: replicas.gather_rows(tensor) for name, tensor in carried.items()}
 
     def select_carried(self, carried: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         self.total = len(next(iter(carried.values()))) if carried else 0
-        return {name: tensor[SharedRows(self.group, self.total).rows] for name, tensor in carried.items()}
+        replicas = SharedRows(self.group, self.total, self.channel)
+        return {name: replicas.select_rows(tensor) for name, tensor in carried.items()}
 
 
 def mark_last(batches: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
@@ -85,20 +88,22 @@ class SharedRows(Replicas):
     """One of several processes, with every N-th row of a batch. A process without a row computes the first one, whose
     loss counts nothing."""
 
-    def __init__(self, group: Group, total: int):
-        self.rank, self.size, self.total = group.rank, group.size, total
+    shared = True
+
+    def __init__(self, group: Group, total: int, channel: Any):
+        self.size, self.total, self.channel = group.size, total, channel
         self.idle = group.rank >= total
         self.rows = slice(0, 1) if self.idle else slice(group.rank, None, group.size)
 
     def sum(self, values: Tensor) -> Tensor:
-        return SumOverProcesses.apply(values * 0 if self.idle else values)
+        return SumOverProcesses.apply(values * 0 if self.idle else values, self.channel)
 
     def gather_rows(self, values: Tensor) -> Tensor:
         most = -(-self.total // self.size)
         padded = values.new_zeros(most, *values.shape[1:])
         padded[: len(values)] = values  # one that a process without rows computes is cut off below
         parts = [torch.empty_like(padded) for _ in range(self.size)]
-        distributed.all_gather(parts, padded)
+        distributed.all_gather(parts, padded, self.channel)
         return torch.stack(parts, 1).flatten(0, 1)[: self.total]  # N x (b, ...) -> (b, N, ...) -> (B, ...)
 
     def select_rows(self, values: Tensor) -> Tensor:
@@ -109,17 +114,18 @@ class SumOverProcesses(torch.autograd.Function):
     """The sum over processes. Each of them uses the result, so that its gradient is the sum of theirs."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor) -> Tensor:
+    def forward(ctx: Any, values: Tensor, channel: Any) -> Tensor:
+        ctx.channel = channel
         total = values.clone()
-        distributed.all_reduce(total)
+        distributed.all_reduce(total, group=channel)
         return total
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         gradient = gradient.contiguous().clone()
-        distributed.all_reduce(gradient)
-        return gradient
+        distributed.all_reduce(gradient, group=ctx.channel)
+        return gradient, None
 
 
 def sum_bucket(state: None, bucket: distributed.GradBucket) -> torch.futures.Future[Tensor]:
