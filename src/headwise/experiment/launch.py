@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,7 @@ def launch(arguments: Sequence[str], processes: int, announce: Callable[[str], N
     """Run `headwise` with these arguments in several processes, and again if one of them is killed: they resume the run
     from its last checkpoint. Returns the exit status."""
     os.environ.setdefault(THREADS, str(max(1, count_cores() // processes)))
-    logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)  # failures are told below, in one sentence
+    os.environ.setdefault("LOGLEVEL", "CRITICAL")  # of the launcher: failures are told below, in one sentence
     for attempt in range(MAX_RESTARTS + 1):
         os.environ[RESTARTS] = str(attempt)
         codes = run_processes(arguments, processes)

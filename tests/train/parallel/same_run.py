@@ -5,6 +5,7 @@ import random
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,12 @@ def describe_experiments(folder: Path) -> dict[str, dict[str, Any]]:
             "data": {"train": str(folder / "tags.tsv"), **cache},
             "model": {"kind": "bert", **TINY},
         },
-        "images": {"task": "classify-images", "data": {"name": "digits"}, "model": {"kind": "vit", **TINY}},
-        "detection": {"task": "detect", "data": {"name": "scenes"}, "model": {"kind": "detr-tiny"}},
+        "images": {"task": "classify-images", "data": {"name": "digits"}, "model": {"kind": "vit", **TINY, "patch": 4}},
+        "detection": {
+            "task": "detect",
+            "data": {"name": "scenes", "size": 32, **cache},
+            "model": {"kind": "detr-tiny", "dropout": 0.0, "backbone": {"norm": "frozen"}},
+        },
     }
 
 
@@ -84,7 +89,13 @@ def train_all(
     (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     commands = [[sys.executable, str(WORKER), str(rank), str(folder)] for rank in range(max(sizes))]
     workers = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
-    errors = [worker.communicate(timeout=600)[1] for worker in workers]
+    while any(worker.poll() is None for worker in workers):
+        if any(worker.poll() for worker in workers):  # the others would wait for one that has failed
+            time.sleep(2)
+            for worker in workers:
+                worker.kill()
+        time.sleep(0.1)
+    errors = [worker.communicate()[1] for worker in workers]
     assert [worker.returncode for worker in workers] == [0] * len(workers), "\n".join(errors)
 
 

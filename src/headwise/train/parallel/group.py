@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -218,9 +219,12 @@ def join() -> Iterator[Group]:
             leave(2)
         raise
     except RuntimeError as error:
-        if is_connection_error(error) and not group.claim_error():
-            leave(1)
-        raise
+        if not is_connection_error(error):
+            group.claim_error()
+            raise
+        if group.claim_error():
+            print(f"headwise: process {group.rank}: the connection to another process is lost", file=sys.stderr)
+        leave(1)
     else:
         group.gather(None)  # the main process may keep the store: it ends last
         group.close()
