@@ -201,7 +201,8 @@ def batch_images(images: np.ndarray | Tensor, size: int = AT_ONCE) -> Iterator[T
 
 def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """Cross-entropy of each row with soft labels: (B, L) -> (B,)."""
-    return F.cross_entropy(logits.float(), targets, reduction="none", label_smoothing=label_smoothing)
+    exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(exact, targets.to(exact.dtype), reduction="none", label_smoothing=label_smoothing)
 
 
 def match_pixels(data: ImagesConfig, pixels: Pixels | None) -> ImagesConfig:
@@ -234,6 +235,7 @@ class ClassifyImagesConfig(TaskConfig):
     for knowledge distillation (Touvron et al. 2021)."""
 
     task_class = ClassifyImages
+    divisible = True
     labelled = True
     confusion = True
     command = "classify"

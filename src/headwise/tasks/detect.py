@@ -173,6 +173,7 @@ class DetectConfig(TaskConfig):
     """Object detection: a box and a label for each object in an image."""
 
     task_class = Detect
+    divisible = True
     labelled = True
     command = "detect"
     fits = "boxes"

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from headwise.blocks.losses import Loss, count_examples
+from headwise.blocks.replicas import REPLICAS
 from headwise.models.detector import Detections
 from headwise.vision.boxes import Boxes, giou, to_centred, to_corners
 
@@ -41,6 +42,12 @@ class Objects:
         labels = torch.tensor([numbers[label] for boxes in single for label in boxes.labels], dtype=torch.long)
         corners = np.concatenate([boxes.scale(1 / width, 1 / height).corners for boxes in single])
         return cls(labels, to_centred(torch.from_numpy(corners)), tuple(map(len, single)))
+
+    def take_rows(self, rows: slice) -> Self:
+        """The objects of some of the images."""
+        image = torch.arange(len(self.counts)).repeat_interleave(torch.tensor(self.counts))  # (N,)
+        chosen = torch.isin(image, torch.arange(len(self.counts))[rows])
+        return type(self)(self.labels[chosen], self.boxes[chosen], self.counts[rows])
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
         labels, boxes = (tensor.to(device, non_blocking=non_blocking) for tensor in (self.labels, self.boxes))
@@ -77,10 +84,12 @@ def matched_loss(logits: Tensor, boxes: Tensor, objects: Objects, matches: Tenso
     predicted, true = boxes[layer, image, query], objects.boxes.to(boxes.dtype)[which]  # 2 x (S, 4)
     distance = (predicted - true).abs().sum(-1)
     overlap = 1 - giou(to_corners(predicted), to_corners(true))
-    box_losses = (weights.distance * distance + weights.overlap * overlap) / max(sum(objects.counts), 1)  # (S,)
+    count = REPLICAS.get().sum(torch.full((), sum(objects.counts), device=logits.device)).clamp(min=1)
+    box_losses = (weights.distance * distance + weights.overlap * overlap) / count  # (S,)
     by_layer = classification_loss(logits, labels, weights).index_add(0, layer, box_losses)  # (L,)
     images = count_examples(logits[0])
-    return Loss(images * by_layer.sum(), images * by_layer[-1].detach(), images)
+    batch = REPLICAS.get().sum(images)
+    return Loss(batch * by_layer.sum(), batch * by_layer[-1].detach(), images)
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -92,7 +101,8 @@ def classification_loss(logits: Tensor, labels: Tensor, weights: Weights) -> Ten
     by_class = logits.new_ones(logits.shape[-1])
     by_class[-1] = weights.nothing
     losses = F.cross_entropy(logits.flatten(0, 2), labels.flatten(), by_class, reduction="none")  # (LBQ,)
-    return weights.label * losses.view_as(labels).sum((1, 2)) / by_class[labels].sum((1, 2)).clamp(min=weights.nothing)
+    total = REPLICAS.get().sum(by_class[labels].sum((1, 2))).clamp(min=weights.nothing)
+    return weights.label * losses.view_as(labels).sum((1, 2)) / total
 
 
 @torch.no_grad()

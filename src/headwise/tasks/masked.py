@@ -189,6 +189,7 @@ class MaskedConfig(TaskConfig):
     """Masked language modelling and, on pairs of texts, next-sentence prediction."""
 
     task_class = Masked
+    divisible = True
     command = "fill-mask"
     unpaired = True
     kind: Literal["masked"] = "masked"
