@@ -14,8 +14,9 @@ READ_LIMIT = 2**20  # bytes buffered from a worker before it has to wait
 
 class Launcher:
     """Starts processes of a module: `python -P -m MODULE FD OPTIONS...`, where FD is their end of the channel; -P, so
-    that no file of the folder in which the server was started is taken for a module of Python. With `spare`, one that has imported everything is kept in reserve: importing torch takes seconds, and a worker that died
-    is replaced within one."""
+    that no file of the folder in which the server was started is taken for a module of Python. With `spare`, one that
+    has imported everything is kept in reserve: importing torch takes seconds, and a worker that died is replaced within
+    one."""
 
     def __init__(self, module: str, options: Sequence[str] = (), spare: bool = False):
         self.module, self.options, self.keeps_spare = module, list(options), spare
