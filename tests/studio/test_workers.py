@@ -11,6 +11,12 @@ import time
 import urllib.error
 import urllib.request
 
+from headwise.cli.new import render_template
+from headwise.config.plugins import forget_parts, list_parts_files, use_parts
+from headwise.studio import worker_pool
+from headwise.studio.run_registry import RunRegistry
+from headwise.studio.workspace import MAX_MODELS, Workspace
+
 # Thousands of tokens, hidden one after the other: minutes of work for any machine.
 SWEEP = {"run": "reverse", "text": "abcdefgh" * 120, "target": "abcdefgh" * 12}
 SECONDS = 60  # for what takes a moment on a machine that has nothing else to do
@@ -59,7 +65,7 @@ def test_a_heavy_request_ends_with_its_connection(studio):
     wait_until(lambda: describe(studio, "heavy").get("running") == [])
     after = describe(studio, "heavy")
     assert (after["pid"], after["restarts"]) == (before["pid"], before["restarts"])  # it obeyed
-    assert time.monotonic() - gone < 5, "within a second, on a machine that has nothing else to do"
+    assert time.monotonic() - gone < 20  # of minutes; it is a tenth of a second where nothing else is computed
 
 
 def test_short_requests_do_not_wait_for_heavy_ones(studio):
@@ -113,6 +119,41 @@ def test_a_worker_that_does_not_obey_is_killed(studio):
     connection.close()
     assert ask(studio, "step/beams", {"run": "reverse", "text": "abc"})[0] == 200
     assert describe(studio, "heavy")["restarts"] == before["restarts"] + 1
+
+
+def test_a_request_that_takes_too_long_is_given_up(studio, monkeypatch):
+    monkeypatch.setattr(worker_pool, "MAX_SECONDS", 1.0)
+    status, content = ask(studio, "intervene/tokens", SWEEP)
+    assert status == 503 and "longer than 1 seconds; ask for less" in json.loads(content)["error"]
+    wait_until(lambda: describe(studio, "heavy").get("running") == [])
+
+
+def test_a_worker_that_cannot_start_says_why(serve, runs, tmp_path):
+    """Its parts file was deleted after the studio was started."""
+    file = tmp_path / "mine.py"
+    file.write_text(render_template("mixer", "mine"))
+    use_parts(file)
+    try:
+        file_path = file.resolve()
+        with serve(runs) as address:
+            file.unlink()
+            status, content = ask(address, "step", {"run": "reverse", "text": "abc"})
+        assert status == 503 and json.loads(content) == {"error": f"{file_path}: there is no such file"}
+    finally:
+        for parts in list_parts_files():
+            forget_parts(parts)
+
+
+def test_models_are_loaded_once_and_again_when_there_is_a_newer_checkpoint(runs):
+    workspace = Workspace(RunRegistry([runs]))
+    first = workspace.get_model("reverse")
+    assert workspace.get_model("reverse") is first
+    pointer = runs / "reverse" / "last"
+    os.utime(pointer, (pointer.stat().st_atime, pointer.stat().st_mtime + 1))
+    assert workspace.get_model("reverse") is not first and len(workspace.models) == 1
+    for name in ("align", "<b>x", "seen"):
+        workspace.get_model(name)
+    assert len(workspace.models) == MAX_MODELS
 
 
 def test_the_front_never_imports_torch(runs):

@@ -103,7 +103,11 @@ def encode(answer: Answer) -> bytes:
 
 def main(words: list[str]) -> None:
     channel = open_channel(words[0])
-    take_options(words[1:])
+    try:
+        take_options(words[1:])
+    except UserError as error:  # a parts file that was changed or deleted since the studio was started
+        channel.send({"failed": str(error)})
+        return
     if (first := channel.receive()) is None:
         return
     import_module("headwise.inference.trained_model")  # torch: seconds, while the user is still typing

@@ -147,16 +147,17 @@ class StudioWorker:
 
     async def _follow(self, process: Launched) -> None:
         """Take what the worker says until it ends; one that has worked is started again."""
-        worked = False
+        worked, reason = False, ENDED
         while (message := await receive(process.reader)) is not None:
-            worked = True
+            worked = "failed" not in message
+            reason = message.get("failed", reason)
             if (job := self.jobs.get(message.get("id", 0))) is not None:
                 job.take(message)
                 if job.finished.is_set():
                     del self.jobs[job.number]
         self._process = None
         for job in self.jobs.values():
-            job.take({"type": "error", "status": 503, "message": ENDED})
+            job.take({"type": "error", "status": 503, "message": reason})
         self.jobs.clear()
         await process.close()
         if worked and not self._closing:

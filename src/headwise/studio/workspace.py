@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
@@ -75,8 +76,8 @@ def load_model(folder: RunFolder, data_root: str | Path = "") -> TrainedModel:
 
 
 def checkpoint_time(folder: RunFolder) -> float:
-    """Modification time of the best checkpoint; 0 if there is none."""
-    try:
-        return (folder.path / "best").stat().st_mtime
-    except OSError:  # a folder of another library, or one that was just deleted
-        return 0.0
+    """When it was last decided which checkpoint is the best, or the last where none is; 0 if there is none."""
+    for pointer in ("best", "last"):
+        with suppress(OSError):
+            return (folder.path / pointer).stat().st_mtime
+    return 0.0  # a folder of another library, or one that was just deleted
