@@ -38,8 +38,8 @@ class Launcher:
         words = ["-P", "-m", self.module, str(theirs.fileno()), *self.options]
         with theirs:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, *words, pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL
-            )
+                sys.executable, *words, pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL, process_group=0
+            )  # in a group of its own, which Ctrl-C does not reach: the front decides when it ends
         reader, writer = await asyncio.open_connection(sock=ours, limit=READ_LIMIT)
         return Launched(process, reader, writer)
 

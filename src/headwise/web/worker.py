@@ -18,7 +18,7 @@ TOO_LITTLE_MEMORY = "the server has too little memory for this request; send a s
 
 def open_channel(descriptor: str) -> Channel:
     """Make this process a worker: its front decides when it ends, and what is printed goes to stderr."""
-    for ignored in (signal.SIGINT, signal.SIGTERM):  # the front process decides when requests in flight are done
+    for ignored in (signal.SIGINT, signal.SIGTERM):  # the front decides when requests in flight are done
         signal.signal(ignored, signal.SIG_IGN)
     sys.stdout = sys.stderr
     logging.basicConfig(level=logging.WARNING, format="headwise: %(message)s", stream=sys.stderr)
