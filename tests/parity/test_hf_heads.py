@@ -34,7 +34,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "Bert": {},
     "Albert": {"embedding_size": 12},
     "FNet": {},
-    "Roberta": {"bos_token_id": SPECIAL_IDS["cls"], "eos_token_id": SPECIAL_IDS["sep"]},
+    "Roberta": {"bos_token_id": SPECIAL_IDS["cls"], "eos_token_id": SPECIAL_IDS["sep"], "type_vocab_size": 1},
     "Electra": {"embedding_size": 12},
     "Deberta": {"relative_attention": True, "position_biased_input": False, "pos_att_type": ["c2p", "p2c"]},
 }
