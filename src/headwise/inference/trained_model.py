@@ -76,7 +76,8 @@ class TrainedModel:
 
     def _repr_html_(self) -> str | None:
         """In a notebook, the curves of its run and the tree of its modules."""
-        shown = [part._repr_html_() for part in (self.run, self.model) if hasattr(part, "_repr_html_")]
+        parts: tuple[Any, ...] = (self.run, self.model)
+        shown = [part._repr_html_() for part in parts if hasattr(part, "_repr_html_")]
         return "".join(shown) or None
 
     def to(self, device: str | torch.device) -> TrainedModel:
