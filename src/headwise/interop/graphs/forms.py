@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.stream import Context
+from headwise.errors import UserError
 from headwise.interop.graphs.graph import Graph, PartWatcher
 from headwise.interop.graphs.steps import list_step_graphs
 from headwise.models.generative import GenerativeModel
