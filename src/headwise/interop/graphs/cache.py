@@ -21,7 +21,7 @@ class TensorCache(Cache):
         self.lengths: dict[LayerPath, Any] = {}  # number of columns that `extend` has just returned
 
     def extend(self, path: LayerPath, dim: int, *new: Tensor) -> tuple[Tensor, ...]:
-        for index, name in enumerate(self._list_names(path, len(new))):
+        for index, name in enumerate(list_names("grown", path, len(new))):
             if name not in self.before:
                 self.after[name] = new[index]
                 continue
@@ -29,7 +29,7 @@ class TensorCache(Cache):
             if self.limit:
                 before = before.narrow(dim, *self._find_last(before.shape[dim]))
             self.after[name] = torch.cat((before, new[index]), dim)
-        extended = tuple(self.after[name] for name in self._list_names(path, len(new)))
+        extended = tuple(self.after[name] for name in list_names("grown", path, len(new)))
         self.lengths[path] = extended[0].shape[dim]
         return extended
 
@@ -42,31 +42,41 @@ class TensorCache(Cache):
         return torch.arange(columns, device=pos.device) + (pos[..., -1:] + 1 - columns)
 
     def compute_once(self, path: LayerPath, compute: Callable[[], Any], dim: int | None = None) -> Any:
-        name = self._name(path)
-        if f"{name}.0" in self.before:
-            return tuple(self.before[each] for each in self.before if each.rpartition(".")[0] == name)
+        name = make_name("source", path)
         if name in self.before:
             return self.before[name]
+        stored = tuple(self.before[each] for each in self.before if each.rpartition("-")[0] == name)
+        if stored:
+            return stored
         value = compute()
         if isinstance(value, Tensor):
             self.after[name] = value
         elif value is not None:
-            self.after.update(zip(self._list_names(path, len(value)), value, strict=True))
+            self.after.update(zip(list_names("source", path, len(value)), value, strict=True))
         return value
 
     def get_state(self, path: LayerPath, initial: Callable[[], Tensor]) -> Tensor:
-        name = self._name(path)
+        name = make_name("state", path)
         return self.before[name] if name in self.before else initial()
 
     def put_state(self, path: LayerPath, value: Tensor) -> None:
-        self.after[self._name(path)] = value
+        self.after[make_name("state", path)] = value
 
     def extend_keep(self, path: LayerPath, stream: Stream) -> Tensor | None:
         assert stream.keep is None, "rows of a graph have no padding"
         return None
 
-    def _name(self, path: LayerPath) -> str:
-        return ".".join(("cache", *map(str, path)))
 
-    def _list_names(self, path: LayerPath, count: int) -> list[str]:
-        return [f"{self._name(path)}.{index}" for index in range(count)]
+def make_name(kind: str, path: LayerPath) -> str:
+    """The name of what a part stores at a path: keys and values, which grow, a state, or what it
+    computes once of a source.
+
+    >>> make_name("state", ("decoder", 0, 1))
+    'cache.state.decoder.0.1'
+    """
+    return ".".join(("cache", kind, *map(str, path)))
+
+
+def list_names(kind: str, path: LayerPath, count: int) -> list[str]:
+    """The names of several tensors at a path."""
+    return [f"{make_name(kind, path)}-{index}" for index in range(count)]
