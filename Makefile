@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MARK := .venv/installed
 
-.PHONY: install demo test test-cpus test-weights lint types unit browser docs audit bench clean
+.PHONY: install demo test test-cpus test-weights test-ray lint types unit browser docs audit bench clean
 
 install: $(MARK)
 
@@ -47,6 +47,11 @@ test-cpus: install browser
 # some 10 minutes.
 test-weights: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m weights tests/parity
+
+# The service on a Ray cluster of two nodes, one of which is killed under load: some two minutes.
+test-ray: install
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,ray]"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -W ignore tests/serve/ray_cluster.py
 
 # Debian's chromium for the tests of pages, where it is missing and may be installed.
 browser:
