@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MARK := .venv/installed
 
-.PHONY: install demo test test-cpus test-weights test-distributed lint types unit browser docs audit bench clean
+.PHONY: install demo test test-cpus test-weights test-distributed test-ray lint types unit browser docs audit bench clean
 
 install: $(MARK)
 
@@ -51,6 +51,11 @@ test-weights: install
 # Every task by one to four processes, and processes that are killed: some minutes.
 test-distributed: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m distributed tests/train/parallel
+
+# The service on a Ray cluster of two nodes, one of which is killed under load: some two minutes.
+test-ray: install
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,ray]"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -W ignore tests/serve/ray_cluster.py
 
 # Debian's chromium for the tests of pages, where it is missing and may be installed.
 browser:

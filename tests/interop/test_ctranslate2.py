@@ -97,6 +97,14 @@ def test_outputs_keep_to_their_own_limit(reverser: Any, folder: Path) -> None:
     assert [hypotheses[0].ids for hypotheses in actual] == [hypotheses[0].ids for hypotheses in expected]
 
 
+def test_outputs_are_no_shorter_than_the_shortest_length(reverser: Any, folder: Path) -> None:
+    config = DecodeConfig(min_length=1 + max(map(len, reverser.sources)), max_extra=20)
+    actual = CTranslate2Engine(folder).decode(reverser.sources, config)
+    expected = decode(reverser.model, reverser.sources, config)
+    assert {len(hypotheses[0].ids) >= config.min_length for hypotheses in actual} == {True}
+    assert [len(hypotheses[0].ids) for hypotheses in actual] == [len(hypotheses[0].ids) for hypotheses in expected]
+
+
 def test_eight_bits_agree_on_a_trained_model(reverser: Any, folder: Path, tmp_path: Path) -> None:
     export_ctranslate2(reverser.model, reverser.config, reverser.tokenisers, tmp_path / "int8", int8=True)
     exact = decode(reverser.model, reverser.sources)

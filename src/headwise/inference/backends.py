@@ -110,7 +110,7 @@ def explain_unsupported_settings(config: DecodeConfig) -> str:
     """Which decoding setting CTranslate2 does not support; empty if it supports all."""
     if config.search == "sample":
         return "its samples differ from those of the native engine"
-    if config.processes_logits:
+    if config.replace(min_length=0).processes_logits:
         return "it has no stop strings, other logits processors, early stopping or convention 'generate'"
     if config.coverage_penalty:
         return "it has no coverage penalty"

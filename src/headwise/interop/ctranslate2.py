@@ -108,7 +108,7 @@ class CTranslate2Engine:
                 num_hypotheses=config.beams,  # with fewer, the search would stop at the first finished one
                 length_penalty=0,
                 max_input_length=0,
-                min_decoding_length=0,
+                min_decoding_length=config.min_length,
                 max_decoding_length=max(limits) + 1,
                 suppress_sequences=self.suppressed,
                 return_scores=True,

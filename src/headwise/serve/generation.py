@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headwise.decode.config import DecodeConfig
+from headwise.decode.driver import Engine
 from headwise.decode.generator import Source
 from headwise.decode.hypothesis import Hypothesis
 from headwise.decode.text import TextStreamer, decode_continuation
 from headwise.errors import UserError
+from headwise.inference.backends import explain_unsupported_settings
 from headwise.inference.trained_model import TrainedModel
 from headwise.serve.chat import ChatTemplate
 from headwise.serve.images import decode_base64_image
@@ -67,6 +69,8 @@ class GenerationJob:
         self.tokeniser = trained.tokenisers.target
         config = trained.build_decode_config(**body["settings"])
         model = trained.model
+        if isinstance(model, Engine) and (reason := explain_unsupported_settings(config)):
+            raise UserError(f"this model runs on CTranslate2: {reason}; leave such settings out")
         ends = frozenset({getattr(model, "end_id", -1), *config.eos_token_ids})
         self.vocabulary = Vocabulary(self.tokeniser, ends)
         sources = [self._encode(each, chat) for each in body["inputs"]]

@@ -19,6 +19,7 @@ EXTRAS = {  # the name that is imported -> the extra; tests compare it with pypr
     "uvicorn": "studio",
     "prometheus_client": "serve",
     "jinja2": "serve",
+    "ray": "ray",
     "ctranslate2": "deploy",
     "onnx": "onnx",
     "onnx_ir": "onnx",  # comes with onnxscript
