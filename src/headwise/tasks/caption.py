@@ -160,6 +160,7 @@ class CaptionConfig(TransduceConfig):
     """Image captioning. Scores are those of sequence-to-sequence, and exact match."""
 
     task_class = Caption
+    divisible = False
     command = "caption"
     reads = "images"
     fits = "captions"
