@@ -84,7 +84,7 @@ def test_the_studio_opens_a_trusted_run_alone(headwise, files, experiment_file, 
     headwise("train", experiment_file(steps=2), "--set", "model.mixer=mine", "--with", "mine.py")
     code = (
         "from pathlib import Path; from headwise.config.plugins import take_options; import sys\n"
-        "from headwise.studio.model_pool import load_model; from headwise.studio.run_registry import RunRegistry\n"
+        "from headwise.studio.workspace import load_model; from headwise.studio.run_registry import RunRegistry\n"
         "take_options(sys.argv[1:]); load_model(RunRegistry([Path('runs')])['reverse'])"
     )
     for options, works in (((), False), (("--trust",), True), (("--with", "mine.py"), True)):

@@ -1,5 +1,5 @@
 """What parts declare of decoding states, `joins` and `ragged`, both ways: what is denied fails as soon as it is
-claimed."""
+claimed. A decoding step reads no values of the device."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+from meta_device import stay_on_meta
 from moving_average import MovingAverage
 from test_mixers import ROWS, build, can_decode
 
 import headwise
 from headwise import UserError
 from headwise.blocks.stream import Part
+from headwise.catalog import CATALOG
+from headwise.models.generative import GenerativeModel
 from headwise.testing import perturb_parameters
 from headwise.testing.generative import IgnoreSource, check_join, check_ragged_prompts
 
@@ -59,3 +62,26 @@ def test_what_a_decoding_state_can_do(row: str, monkeypatch: pytest.MonkeyPatch)
         claim(monkeypatch, part, ragged=True)
         with pytest.raises(wrong):
             check_ragged_prompts(model)
+
+
+DECODING = [
+    (name, task)
+    for name, entry in CATALOG.items()
+    for task in entry.config.tasks
+    if task in ("transduce", "language-model", "caption") and entry.family != "counts"
+]
+
+
+@pytest.mark.parametrize(("name", "task"), DECODING)
+@torch.no_grad()
+def test_a_decoding_step_reads_no_values(name: str, task: str) -> None:
+    entry = CATALOG[name]
+    model = headwise.build(f"{name}-tiny", **({} if task == "caption" else {"vocab": 12}), task=task, device="meta")
+    assert isinstance(model, GenerativeModel)
+    tokens = torch.zeros(3, 5, dtype=torch.long, device="meta")
+    source = torch.zeros(3, *entry.configure("tiny").input_shape, device="meta") if task == "caption" else tokens
+    state = model.eval().start(source)
+    with stay_on_meta():
+        for _ in range(2):
+            logits, state = model.step(tokens[:, 0], state)
+    assert logits.shape == (3, model.decoder.head.vocab)

@@ -1,4 +1,5 @@
-"""The losses of tasks: they reach every parameter of every model of the catalogue, and settings reach them.
+"""The losses of tasks: they reach every parameter of every model of the catalogue, settings reach them, and they read
+no values of the device.
 
 Fused projections are looked at role by role: values that learn would hide queries and keys that do not.
 """
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from meta_device import stay_on_meta
 from torch import Tensor, nn
 
 from headwise.blocks.attention.multihead import CrossProjection, SelfProjection
@@ -21,6 +23,8 @@ from headwise.experiment.config import Experiment, parse_experiment
 from headwise.models.init_weights import list_projection_sizes
 from headwise.tasks import caption, classify_images, detect
 from headwise.tasks.base import Task
+from headwise.tasks.detection_loss import matched_loss
+from headwise.tasks.replay_source import ReplayBatch
 from headwise.tasks.tables import TASKS, task_config
 from headwise.testing import perturb_parameters
 from headwise.text.config import WordsConfig
@@ -72,14 +76,17 @@ def write_texts(folder: Path) -> None:
         "classify": [f"{text}\t{'one' if 'dog' in text else 'two'}" for text in texts],
         "answer": ["question\ttext\tanswer", *(f"what is it\t{text}\t{text.split()[2]}" for text in texts)],
         "masked": [line for text in texts for line in (text, text, "")],
-        "language-model": texts,
+        "regress": [f"{text}\t{number % 7}" for number, text in enumerate(texts)],
     }
+    for task in ("language-model", "denoise", "replaced-tokens"):
+        tables[task] = texts
     for name, lines in tables.items():
         (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
 
 
 MORE = {"answer": {"columns": ["question", "text", "answer"]}, "masked": {"format": "lines"}}
-MORE["language-model"] = MORE["masked"]
+for _task in ("language-model", "denoise", "replaced-tokens"):
+    MORE[_task] = MORE["masked"]
 CHAINS = {"distogram": {"families": 8, "members": 1, "min_length": 20, "max_length": 24, "rows": 4}}
 STATES = {"observe": "state"}
 OUTPUTS: dict[str, Callable[[Any], Any]] = {
@@ -208,3 +215,56 @@ def test_the_loss_of_an_image_is_the_mean_of_its_heads(
     torch.testing.assert_close(loss.total, sum(each) / len(each))
     torch.testing.assert_close(loss.nll, F.cross_entropy(model(pixels), labels, reduction="sum"))
     assert loss.count == len(labels)
+
+
+def run_on_meta(learnt: Task, model: nn.Module, batch: Any) -> None:
+    model, batch = model.train().to("meta"), batch.to("meta")
+    with stay_on_meta():
+        learnt.loss(model, batch, learnt.init_state(model)).total.backward()
+
+
+@pytest.mark.parametrize(
+    ("name", "task"), [*LEARNING, ("bert", "replaced-tokens"), ("bert", "regress"), ("bart", "denoise")]
+)
+def test_a_step_reads_no_values(name: str, task: str, corpus_of: Callable[[str, Experiment], Corpus]) -> None:
+    """Loss and gradient run on the meta device, unless the task declares what it computes on the host."""
+    learnt, model, (batch, *_) = prepare_loss(name, task, corpus_of)
+    if not learnt.host_work:
+        run_on_meta(learnt, model, batch)
+        return
+    with pytest.raises((NotImplementedError, AssertionError)):
+        run_on_meta(learnt, model, batch)
+
+
+def test_matching_alone_needs_the_host_in_detection(corpus_of: Callable[[str, Experiment], Corpus]) -> None:
+    learnt, model, (batch, _) = prepare_loss("detr", "detect", corpus_of)
+    batch, model = batch.to("meta"), model.to("meta")
+    matches = torch.zeros(4, 7, dtype=torch.long, device="meta")
+    with stay_on_meta():
+        layers = model.layers(learnt.pixels.normalise_images(batch.images))
+        logits, boxes = (torch.stack([getattr(layer, key) for layer in layers]) for key in ("logits", "boxes"))
+        matched_loss(logits, boxes, batch.targets, matches).total.backward()
+
+
+ACTING = [
+    (name, task)
+    for name, entry in CATALOG.items()
+    for task in entry.config.tasks
+    if task in ("q-learning", "soft-actor-critic")
+]
+
+
+@pytest.mark.parametrize(("name", "task"), ACTING)
+def test_a_step_of_a_learner_that_acts_reads_no_values(name: str, task: str) -> None:
+    discrete, rows = task == "q-learning", 3
+    spaces = Spaces((36, 36, 3), 4, True) if discrete else Spaces((36, 36, 3), 2, False, (-1.0,) * 2, (1.0,) * 2)
+    encoder = EpisodeEncoder.without_logs("none", {}, spaces)
+    learnt = task_config(task)().build(Tokenisers(encoder, encoder))
+    model = learnt.build(CATALOG[name].configure("tiny"))
+    windows, window = model.contrast.windows, model.contrast.window
+    frames = torch.zeros(windows + rows, window, 3, 36, 36, dtype=torch.uint8)
+    numbers = torch.zeros(rows)
+    actions = numbers.long() if discrete else torch.zeros(rows, 2)
+    seen = frames[:rows, 0]
+    keep = torch.ones(windows, window, dtype=torch.bool)
+    run_on_meta(learnt, model, ReplayBatch(seen, actions, numbers, numbers, seen, frames[rows:], keep, rows))

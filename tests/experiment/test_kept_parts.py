@@ -17,8 +17,8 @@ from headwise.experiment.config import Experiment, parse_experiment
 from headwise.inference.trained_model import TrainedModel
 from headwise.runs import summarize_run
 from headwise.runs.run import Run
-from headwise.studio.model_pool import load_model
 from headwise.studio.run_registry import RunFolder
+from headwise.studio.workspace import load_model
 from headwise.testing import assert_parity
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters

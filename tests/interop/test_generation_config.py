@@ -19,6 +19,7 @@ from transformers import (
 )
 
 from headwise import UserError, from_hf, to_hf
+from headwise.text import BOS
 
 WORDS = 40
 SPECIAL = {0: "<s>", 1: "<pad>", 2: "</s>", 3: "<unk>"}
@@ -119,18 +120,59 @@ def test_end_tokens_without_the_eos_of_the_model_are_refused(folder: Path) -> No
         from_hf(folder)
 
 
-@pytest.mark.parametrize("file", ["", "{}", "older keys"])
+@pytest.mark.parametrize("file", ["", "ids alone", "older keys"])
 def test_a_folder_without_settings_generates_as_generate_does(folder: Path, file: str) -> None:
     """Padding may be generated, and no EOS is forced at the maximum length."""
     path = folder / "generation_config.json"
     path.unlink()
-    if file == "{}":
-        path.write_text("{}")
+    if file == "ids alone":
+        path.write_text(json.dumps({"decoder_start_token_id": 2, "eos_token_id": 2}))
     if file == "older keys":
         change_config(folder, "config.json", max_new_tokens=6, renormalize_logits=True)
     decode = from_hf(folder).experiment.decode
     assert decode.convention == "generate" and decode.renormalize_logits == (file == "older keys")
     assert (decode.max_length == 6) == (file == "older keys")
+
+
+def test_settings_without_end_token_are_refused_as_generate_would_never_end(folder: Path) -> None:
+    path, config = folder / "generation_config.json", json.loads((folder / "config.json").read_text())
+    path.write_text(json.dumps({"num_beams": 2, "decoder_start_token_id": 2}))
+    with pytest.raises(UserError, match=r'generation_config\.json: has no eos_token_id, .* add "eos_token_id": 2$'):
+        from_hf(folder)
+    path.unlink()
+    (folder / "config.json").write_text(json.dumps({key: config[key] for key in config if key != "eos_token_id"}))
+    with pytest.raises(UserError, match=r'/config\.json: has no eos_token_id, .* add "eos_token_id": 2$'):
+        from_hf(folder)
+    change_config(folder, "config.json", eos_token_id=2)
+    assert from_hf(folder).translate(TEXTS, max_extra=4, max_ratio=0) == generate(folder, max_new_tokens=4)
+
+
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
+def test_the_older_key_of_a_forced_bos_acts(folder: Path, file: str) -> None:
+    """As `generate` has it: in config.json, and in a file that transformers made of one."""
+    if file == "config.json":
+        (folder / "generation_config.json").unlink()
+    change_config(folder, file, force_bos_token_to_be_generated=True)
+    loaded, model = from_hf(folder), BartForConditionalGeneration.from_pretrained(folder)
+    assert model.generation_config.forced_bos_token_id == 0
+    assert loaded.experiment.model.start_id == BOS
+    assert loaded.translate(TEXTS, max_extra=5, max_ratio=0) == generate(folder, max_new_tokens=5)
+
+
+def test_without_a_decoder_start_that_of_generate_counts_not_the_default(folder: Path) -> None:
+    (folder / "generation_config.json").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    del config["decoder_start_token_id"]
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"config\.json: decoder_start_token_id: is 0, not EOS \(2\)"):
+        from_hf(folder)
+
+
+def test_older_keys_are_refused_by_the_file_that_has_them(folder: Path) -> None:
+    (folder / "generation_config.json").unlink()
+    change_config(folder, "config.json", diversity_penalty=0.5)
+    with pytest.raises(UserError, match=r"/config\.json: diversity_penalty: 0\.5 is not supported; remove it"):
+        from_hf(folder)
 
 
 def write_opt(folder: Path, **ids: int) -> None:

@@ -205,6 +205,38 @@ def test_shards_are_read_as_one(copy: Path) -> None:
         from_hf(copy)
 
 
+def test_the_file_that_transformers_reads_is_read(copy: Path) -> None:
+    """One file before shards; of a tensor in two shards it reads the last, not the one that the index says."""
+    tensors = load_file(copy / "model.safetensors")
+    save_file({name: 2 * tensor for name, tensor in tensors.items()}, copy / "one.safetensors")
+    index = copy / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": dict.fromkeys(tensors, "one.safetensors")}))
+    loaded = from_hf(copy)
+    rows = loaded.tokenisers.target.vocabulary_map  # type: ignore[attr-defined]
+    assert torch.equal(
+        loaded.model.decoder.embed.table.weight[list(rows.headwise_ids)],
+        AutoModelForCausalLM.from_pretrained(copy).transformer.wte.weight,
+    )
+    (copy / "model.safetensors").unlink()
+    save_file({"transformer.ln_f.bias": torch.ones(32)}, copy / "two.safetensors")
+    where = {**dict.fromkeys(tensors, "one.safetensors"), "transformer.ln_f.bias": "two.safetensors"}
+    index.write_text(json.dumps({"weight_map": where}))
+    with pytest.raises(UserError, match=r"does not list transformer\.ln_f\.bias of one\.safetensors"):
+        from_hf(copy)
+
+
+def test_a_config_that_names_another_file_of_weights_is_refused(copy: Path) -> None:
+    """transformers reads the weights from there."""
+    config = json.loads((copy / "config.json").read_text())
+    for name in ("other.safetensors", "model.safetensors"):
+        (copy / "config.json").write_text(json.dumps({**config, "transformers_weights": name}))
+        if name == "model.safetensors":
+            from_hf(copy)
+            continue
+        with pytest.raises(UserError, match=r"transformers_weights: names another file than model\.safetensors"):
+            from_hf(copy)
+
+
 def test_half_precision_is_read_as_it_is(copy: Path) -> None:
     tensors = {name: x.bfloat16() for name, x in load_file(copy / "model.safetensors").items()}
     save_file(tensors, copy / "model.safetensors")

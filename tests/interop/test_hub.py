@@ -98,9 +98,14 @@ def test_shards_are_those_of_the_index(hub, exported):
     files = {file: save({name: tensors[name] for name in half}) for file, half in halves.items()}
     index = {"weight_map": {name: file for file, half in halves.items() for name in half}}
     files |= {"model.safetensors.index.json": json.dumps(index).encode(), "extra.safetensors": b"other"}
-    hub.repositories["org/sharded"] = Repository({**exported, **files})
+    others = {name: content for name, content in exported.items() if name != "model.safetensors"}
+    hub.repositories["org/sharded"] = Repository({**others, **files})
+    hub.repositories["org/both"] = Repository({**exported, **files})
     assert same_weights(headwise.from_hf("org/sharded"), headwise.from_hf("org/tiny"))
     assert not {"extra.safetensors"} & set(hub.downloads()) and hub.downloads().count("model.safetensors") == 1
+    hub.requests.clear()
+    assert same_weights(headwise.from_hf("org/both"), headwise.from_hf("org/tiny"))
+    assert "model.safetensors" in hub.downloads() and not {*halves} & set(hub.downloads())
 
 
 def test_fine_tuning_starts_from_a_repository(hub, tmp_path):

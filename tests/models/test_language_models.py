@@ -128,6 +128,9 @@ def test_the_loss_is_over_masked_tokens_plus_next_sentence_prediction() -> None:
     expected = nn.functional.cross_entropy(logits[labels != 0], labels[labels != 0], reduction="sum")
     torch.testing.assert_close(loss.total, expected)
     assert loss.count == 3 and model.mask_id == 11
+    chosen = model(ids, labels=labels, positions=torch.tensor([1, 6, 8]))
+    torch.testing.assert_close(chosen.total, expected)
+    assert chosen.count == 3
     both = model(ids, labels=labels, next_sentence_labels=torch.tensor([0, 1]))
     stream = model.encoder(ids, headwise.blocks.stream.Context())
     order = nn.functional.cross_entropy(model.next_sentence_head(stream), torch.tensor([0, 1]))

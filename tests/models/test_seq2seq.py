@@ -129,7 +129,7 @@ def test_local_attention_masks_distant_tokens() -> None:
 def test_alignments_of_copies_are_diagonal(kind: str) -> None:
     model = build_tiny(kind, depth=3 if kind == "gnmt" else 1).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(300 if kind == "gnmt" else 200):  # after 100 one seed in six is not there yet
+    for _ in range(200 if kind in ("bahdanau", "luong") else 300):  # after 100 one seed in six is not there yet
         words = torch.randint(3, 12, (32, 5))
         source = torch.nn.functional.pad(words, (0, 1), value=2)
         loss = model(source, torch.nn.functional.pad(words, (1, 0), value=1), labels=source)

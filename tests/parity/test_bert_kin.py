@@ -40,7 +40,10 @@ SHAPE: dict[str, Any] = {
 SETTINGS: dict[str, dict[str, Any]] = {
     "Bert": {},
     "Albert": {"embedding_size": 12},
-    "Roberta": {"bos_token_id": SPECIAL_IDS["cls"], "eos_token_id": SPECIAL_IDS["sep"], "hidden_act": "relu"},
+    "Roberta": {
+        "bos_token_id": SPECIAL_IDS["cls"], "eos_token_id": SPECIAL_IDS["sep"], "type_vocab_size": 1,
+        "hidden_act": "relu",
+    },
     "XLMRoberta": {"bos_token_id": SPECIAL_IDS["cls"], "eos_token_id": SPECIAL_IDS["sep"], "type_vocab_size": 1},
     "DistilBert": {"hidden_dim": 48, "activation": "relu"},
     "Electra": {"embedding_size": 12, "hidden_act": "relu"},

@@ -127,3 +127,21 @@ def test_a_model_type_can_be_asked_for(model_type: str, name: str, written: str,
         with pytest.raises(UserError, match=complaint):
             write_folder(*arguments, tmp_path / "none", source, model_type=asked)
         assert not (tmp_path / "none").exists()
+
+
+@torch.inference_mode()
+def test_token_types_of_pairs_are_refused_as_only_the_first_is_read(tmp_path: Path) -> None:
+    special_ids = {"pad": 0, "unk": 3, "cls": 1, "sep": 2, "mask": 4}
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "vocab_size": 24}
+    model = build_hf_model("roberta", "RobertaForSequenceClassification", num_labels=3, type_vocab_size=2, **ids)
+    folder = save(model, tmp_path, special_ids)
+    with pytest.raises(UserError, match=r"roberta reads the first alone here; set \"model_input_names"):
+        read_folder(folder)
+    path = folder / "tokenizer_config.json"
+    names = {"model_input_names": ["input_ids", "attention_mask"]}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **names}))
+    expected = model(**transformers.AutoTokenizer.from_pretrained(folder)("w5", "w6 w7", return_tensors="pt")).logits
+    (answer,) = from_hf(folder).classify(["w5\tw6 w7"])
+    assert_parity(torch.tensor(list(answer.values())), expected.softmax(-1)[0])
+    one_type = build_hf_model("roberta", "RobertaForSequenceClassification", num_labels=3, type_vocab_size=1, **ids)
+    read_folder(save(one_type, tmp_path / "one", special_ids))

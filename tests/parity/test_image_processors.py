@@ -120,6 +120,18 @@ def test_every_key_of_a_processor_is_used_fixed_or_without_effect(name: str) -> 
     assert keys - known <= never_set
 
 
+def test_the_table_of_a_newer_folder_goes_before_the_older_file(tmp_path: Path) -> None:
+    settings = {"image_processor_type": "BitImageProcessor", "size": 18, "crop_size": 18}
+    nested = {"image_processor": {**settings, "image_mean": [0.1, 0.2, 0.3]}, "processor_class": "ViTProcessor"}
+    (tmp_path / "processor_config.json").write_text(json.dumps(nested))
+    pixels, image = read_file({**settings, "resample": 0}, tmp_path), draw_image(30, 20)
+    expected = transformers.AutoImageProcessor.from_pretrained(tmp_path)(image, return_tensors="pt").pixel_values[0]
+    assert torch.allclose(pixels.normalise_images(pixels.read(image)), expected, atol=1e-5)
+    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": 7}))
+    with pytest.raises(UserError, match=r"processor_config\.json: image_processor: is 7, but must be a table"):
+        read_file(settings, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

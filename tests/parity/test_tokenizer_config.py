@@ -285,10 +285,20 @@ def test_parts_of_tokenizer_json_that_a_class_leaves_out(name: str, tmp_path: Pa
                 "pad_type_id": 0, "pad_token": "<padding>",
             },
         },
+        {"model": {**data["model"], "dropout": None if family.name == VERBATIM else 0.5}},
         {"model": {**data["model"], "unk_id": 0} if family.kind == "unigram" else {**data["model"], "fuse_unk": True}},
     ]  # fmt: skip
     for number, change in enumerate(changes):
         assert compare(write_folder(tmp_path / str(number), family, tokenizer={**data, **change})) == "", change
+
+
+def test_words_that_are_split_at_random_are_refused(tmp_path: Path) -> None:
+    family = FAMILIES["gpt2"]
+    data = train(family.kind, tuple(family.specials))
+    files = {"tokenizer": {**data, "model": {**data["model"], "dropout": 0.5}}}
+    folder = write_folder(tmp_path, family, **files, tokenizer_config={"tokenizer_class": VERBATIM})
+    with pytest.raises(UserError, match=r"tokenizer\.json has a BPE dropout of 0\.5, .*; set it to null"):
+        resolve_tokenizer(folder, {"model_type": "gpt2"})
 
 
 ROLE_TOKENS = {"bert": {"pad": 0, "bos": 2, "eos": 3, "mask": 4}, "roberta": {"bos": 0, "pad": 1, "eos": 2, "mask": 4}}

@@ -11,7 +11,6 @@ from PIL import Image
 from headwise.catalog import CATALOG
 from headwise.experiment.config import Experiment
 from headwise.inference.trained_model import TrainedModel
-from headwise.serve.channel import Channel
 from headwise.serve.own_api import ROUTES
 from headwise.serve.verbs import GENERATIVE, VERBS, list_verbs
 from headwise.serve.worker import Worker
@@ -19,6 +18,7 @@ from headwise.tasks.tables import TASKS, task_config
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters, Labels, Words
 from headwise.vision.pixels import Pixels
+from headwise.web.channel import Channel
 
 LETTERS, TEXT, SIDE = Characters("abcdefgh ?<>"), "abcd abc", 32
 PAIRS = [(entry.name, task) for entry in CATALOG.values() for task in entry.configure("tiny").tasks]

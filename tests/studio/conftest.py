@@ -1,9 +1,12 @@
 """A studio on a free port over small runs."""
 
+import socket
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from headwise.experiment.config import Experiment
 from headwise.inference.trained_model import TrainedModel
 from headwise.studio.app import build_app
 from headwise.studio.run_registry import RunRegistry
+from headwise.studio.worker_pool import WorkerPool
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters, Labels
 from headwise.vision.pixels import Pixels
@@ -59,19 +63,34 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+class Studio(uvicorn.Server):
+    """A server with workers of its own, in a thread."""
+
+    def __init__(self, runs: Path, address: Address):
+        self.pool = WorkerPool(RunRegistry([runs]))
+        super().__init__(
+            uvicorn.Config(build_app(self.pool, address), log_level="critical", timeout_graceful_shutdown=1)
+        )
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().serve(sockets)
+        finally:
+            await self.pool.stop()
+
+
 @contextmanager
-def served(runs: Path, port: int = 0) -> Iterator[Address]:
+def served(runs: Path, port: int = 0, keys: tuple[str, ...] = ()) -> Iterator[Address]:
     listener = bind_socket(Address(port=port))
-    address = Address(port=listener.getsockname()[1])
-    config = uvicorn.Config(build_app(RunRegistry([runs]), address), log_level="critical", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
+    address = Address(port=listener.getsockname()[1], keys=keys)
+    server = Studio(runs, address)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.01)
     yield address
     server.should_exit = True
-    thread.join(5)
+    thread.join(10)
 
 
 @pytest.fixture(scope="session")
@@ -83,6 +102,9 @@ def serve() -> Callable[..., AbstractContextManager[Address]]:
 @pytest.fixture(scope="session")
 def studio(runs: Path) -> Iterator[Address]:
     with served(runs) as address:
+        for path in ("api/runs", "api/look/none/encoder/0"):  # both workers import torch, one after the other
+            with suppress(urllib.error.HTTPError), urllib.request.urlopen(address.url + path):
+                pass
         yield address
 
 
@@ -101,6 +123,6 @@ def visit(page: Page, studio: Address) -> Callable[..., None]:
             }""",
             f"#/{view}?{state}",
         )
-        expect(page.locator("main")).to_have_attribute("data-ready", ready or view, timeout=20_000)
+        expect(page.locator("main")).to_have_attribute("data-ready", ready or view, timeout=60_000)
 
     return visited

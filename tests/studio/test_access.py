@@ -63,7 +63,7 @@ DRAWN = {
 def turn(page, name):
     page.evaluate(f"location.hash = '#/{name}'")
     expect(page.locator(f'nav a[aria-current][href="#/{name}"]')).to_be_visible()
-    expect(page.locator("main[data-ready]")).to_be_visible(timeout=20_000)
+    expect(page.locator("main[data-ready]")).to_be_visible(timeout=60_000)
 
 
 def test_drawings_fit_a_phone_screen(page, studio, visit):

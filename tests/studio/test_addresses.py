@@ -118,7 +118,7 @@ def shown(page: Page, studio, view: str, state: dict[str, str]) -> None:
         }""",
         f"#/{view}{'&' if '?' in view else '?'}{urlencode(state)}",
     )
-    expect(page.locator("main[data-ready]")).to_have_count(1, timeout=20_000)
+    expect(page.locator("main[data-ready]")).to_have_count(1, timeout=60_000)
 
 
 def state_of(page: Page) -> dict[str, str]:
@@ -173,7 +173,7 @@ def test_a_permalink_has_the_state_of_the_view_not_of_the_form(page, studio, vie
     before = page.url
     page.get_by_role("button", name=FIGURES[view], exact=True).first.click()
     page.wait_for_function("(before) => location.href !== before", arg=before)
-    expect(page.locator("main[data-ready]")).to_have_count(1, timeout=20_000)
+    expect(page.locator("main[data-ready]")).to_have_count(1, timeout=60_000)
     kept = PAGES[view][0]
     assert {name: state_of(page)[name] for name in kept} == kept
     page.get_by_role("button", name={"step": "Start", "intervene": "Score"}.get(view, "Look"), exact=True).click()
@@ -202,7 +202,7 @@ def test_a_permalink_of_an_image_names_its_run(page, studio, tmp_path):
     Image.fromarray(np.eye(8, dtype=np.uint8) * 255).save(tmp_path / "x.png")
     shown(page, studio, "look", {"run": "seen", "layer": "99", "heads": "77"})
     page.get_by_label("Image", exact=True).set_input_files(tmp_path / "x.png")
-    expect(page.locator("main")).to_have_attribute("data-ready", "image", timeout=20_000)
+    expect(page.locator("main")).to_have_attribute("data-ready", "image", timeout=60_000)
     page.get_by_label("Run").select_option("reverse")
     page.get_by_label("Layer", exact=True).select_option("0")
     page.wait_for_function("() => location.hash.includes('layer=0')")

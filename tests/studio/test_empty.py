@@ -27,7 +27,7 @@ def empty(serve, tmp_path_factory):
 def opened(page: Page, address, view: str) -> None:
     page.goto("about:blank")
     page.goto(f"{address.url}#/{view}")
-    expect(page.locator("main[data-ready]")).to_have_count(1, timeout=20_000)
+    expect(page.locator("main[data-ready]")).to_have_count(1, timeout=60_000)
 
 
 @pytest.mark.parametrize("view", NEEDY)

@@ -58,13 +58,13 @@ def test_a_deleted_run_is_reported_and_another_can_be_selected(page, visit):
 def test_a_page_survives_a_restart_of_the_server(page, runs, serve):
     with serve(runs) as address:
         page.goto(f"{address.url}#/look?run=reverse&text=abc")
-        expect(page.locator("main")).to_have_attribute("data-ready", "look", timeout=20_000)
+        expect(page.locator("main")).to_have_attribute("data-ready", "look", timeout=60_000)
     for button in ("encoder", "Look"):
         page.get_by_role("button", name=button, exact=True).click()
         expect(page.locator("form [role=alert]")).to_contain_text("the studio does not respond")
     with serve(runs, address.port):
         page.get_by_role("button", name="Look", exact=True).click()
-        expect(page.locator("main")).to_have_attribute("data-ready", "look", timeout=20_000)
+        expect(page.locator("main")).to_have_attribute("data-ready", "look", timeout=60_000)
         expect(page.locator("form [role=alert]")).to_be_empty()
 
 

@@ -61,7 +61,7 @@ def opened(page: Page, studio, topic: str, **state: object) -> Page:
 
 
 def ready(page: Page, topic: str) -> Page:
-    expect(page.locator("main")).to_have_attribute("data-ready", topic, timeout=20_000)
+    expect(page.locator("main")).to_have_attribute("data-ready", topic, timeout=60_000)
     return page
 
 

@@ -54,10 +54,10 @@ def test_a_pinned_token_is_part_of_the_url_and_links_to_its_elements(page, visit
     expect(token).to_have_attribute("aria-pressed", "true")
     assert "pin=1" in page.url
     page.reload()
-    expect(page.locator("main")).to_have_attribute("data-ready", "look", timeout=20_000)
+    expect(page.locator("main")).to_have_attribute("data-ready", "look", timeout=60_000)
     expect(page.get_by_role("button", name="b: show only its lines")).to_have_attribute("aria-pressed", "true")
     page.locator("section .note a").first.click()
-    expect(page.locator("main")).to_have_attribute("data-ready", "neuron", timeout=20_000)
+    expect(page.locator("main")).to_have_attribute("data-ready", "neuron", timeout=60_000)
     assert "head=2" in page.url and "query=1" in page.url and "layer=1" in page.url
     expect(page.get_by_role("heading", name="“b” attends to")).to_be_visible()
 

@@ -1,16 +1,9 @@
 """A studio that others can reach: what opens it, for programs and for browsers."""
 
-import threading
-import time
-
 import pytest
-import uvicorn
 from playwright.sync_api import expect
 
-from headwise.studio.app import build_app
-from headwise.studio.run_registry import RunRegistry
 from headwise.web.guard import Address, Guard
-from headwise.web.server import bind_socket
 
 KEY = "a key/with & signs"
 ADDRESS = Address("127.0.0.1", 8000, (KEY,))
@@ -79,16 +72,8 @@ def test_entering_the_key_never_redirects_elsewhere():
     assert ask("/static/app.js", b"v=1&" + query)[1]["location"] == "/static/app.js?v=1"
 
 
-def test_a_page_opens_with_the_key_in_its_url(page, runs):
-    listener = bind_socket(Address(port=0))
-    address = Address(port=listener.getsockname()[1], keys=(KEY,))
-    server = uvicorn.Server(uvicorn.Config(build_app(RunRegistry([runs]), address), log_level="warning"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    page.goto(f"{address.browser_url}#/look")
-    expect(page.locator("main")).to_have_attribute("data-ready", "form", timeout=20_000)
-    assert "key" not in page.url and page.evaluate("document.cookie") == ""
-    server.should_exit = True
-    thread.join(5)
+def test_a_page_opens_with_the_key_in_its_url(page, runs, serve):
+    with serve(runs, keys=(KEY,)) as address:
+        page.goto(f"{address.browser_url}#/look")
+        expect(page.locator("main")).to_have_attribute("data-ready", "form", timeout=60_000)
+        assert "key" not in page.url and page.evaluate("document.cookie") == ""

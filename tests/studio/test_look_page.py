@@ -15,7 +15,7 @@ from headwise.studio.map_cache import make_thumbnails
 def opened(page: Page, studio, state: str) -> Page:
     page.goto("about:blank")
     page.goto(f"{studio.url}#/look?{state}")
-    expect(page.locator("main")).to_have_attribute("data-ready", "look", timeout=20_000)
+    expect(page.locator("main")).to_have_attribute("data-ready", "look", timeout=60_000)
     return page
 
 

@@ -39,7 +39,7 @@ def test_an_image_is_classified_and_patches_are_queries(page, studio, runs, pict
     page.goto(f"{studio.url}#/look?run=seen&layer=1&heads=2")
     expect(page.locator("main")).to_have_attribute("data-ready", "form")
     page.get_by_label("Image", exact=True).set_input_files(picture)
-    expect(page.locator("main")).to_have_attribute("data-ready", "image", timeout=20_000)
+    expect(page.locator("main")).to_have_attribute("data-ready", "image", timeout=60_000)
     loaded = load(runs / "seen")
     (found,) = loaded.classify_images([picture])
     best = max(found, key=found.__getitem__)
@@ -121,7 +121,7 @@ def test_missing_layers_and_patches_are_refused(studio, picture):
 def test_attention_of_a_text_is_exported_as_html(page, studio):
     page.goto("about:blank")
     page.goto(f"{studio.url}#/look?run=reverse&text=ab&target=ba")
-    expect(page.locator("main")).to_have_attribute("data-ready", "look", timeout=20_000)
+    expect(page.locator("main")).to_have_attribute("data-ready", "look", timeout=60_000)
     with page.expect_download() as waiting:
         page.get_by_role("button", name="HTML").click()
     text = Path(waiting.value.path()).read_text()

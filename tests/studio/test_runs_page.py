@@ -45,7 +45,7 @@ def compared(runs: Path) -> Path:
 def opened(page: Page, studio, query: str = "") -> Page:
     page.goto("about:blank")
     page.goto(f"{studio.url}#/runs?{query}")
-    expect(page.locator("main")).to_have_attribute("data-ready", "runs", timeout=20_000)
+    expect(page.locator("main")).to_have_attribute("data-ready", "runs", timeout=60_000)
     return page
 
 

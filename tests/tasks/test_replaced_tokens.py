@@ -44,21 +44,19 @@ def made(**settings: Any) -> tuple[ReplacedTokens, ReplacedTokenDetector]:
 
 def a_batch() -> tuple[torch.Tensor, torch.Tensor]:
     ids = torch.tensor([[5, 6, 7, 8, 9, EOS], [10, 11, 12, EOS, PAD, PAD]])
-    hidden = torch.zeros_like(ids, dtype=torch.bool)
-    hidden[0, 1] = hidden[0, 3] = hidden[1, 2] = True
-    return ids, hidden
+    return ids, torch.tensor([1, 3, 6 + 2])
 
 
 def test_the_loss_is_the_papers() -> None:
     """mean over hidden words of the generator's loss + λ mean over tokens of the discriminator's."""
     _, model = made()
-    ids, hidden = a_batch()
+    ids, positions = a_batch()
     torch.manual_seed(1)
-    loss = model(ids, hidden, 7.0)
+    loss = model(ids, positions, 7.0)
     torch.manual_seed(1)
-    corrupted = model.corrupt(ids, hidden, model.encode_hidden(ids, hidden))
-    masked = ids.masked_fill(hidden, WORDS.size)
-    guessed = F.cross_entropy(model.generator(masked)[hidden], ids[hidden])
+    corrupted = model.corrupt(ids, positions, model.encode_masked(ids, positions))
+    masked = torch.tensor([[5, WORDS.size, 7, WORDS.size, 9, EOS], [10, 11, WORDS.size, EOS, PAD, PAD]])
+    guessed = F.cross_entropy(model.generator(masked)[masked == WORDS.size], torch.tensor([6, 8, 12]))
     real = ids != PAD
     judged = F.binary_cross_entropy_with_logits(model(corrupted)[real], (corrupted != ids)[real].float())
     assert loss.count == real.sum() == 10
@@ -68,31 +66,31 @@ def test_the_loss_is_the_papers() -> None:
 
 def test_a_sample_that_equals_the_original_counts_as_original() -> None:
     _, model = made()
-    ids, hidden = a_batch()
+    ids, positions = a_batch()
     with torch.no_grad():
         model.generator.head.bias.zero_()
         model.generator.head.bias[6] = 1e4  # the generator always says 6, which is right in one of three places
-    corrupted = model.corrupt(ids, hidden, model.encode_hidden(ids, hidden))
+    corrupted = model.corrupt(ids, positions, model.encode_masked(ids, positions))
     assert (corrupted != ids).tolist() == [
         [False, False, False, True, False, False],
         [False, False, True] + 3 * [False],
     ]
-    assert torch.equal(corrupted[~hidden], ids[~hidden]) and (corrupted[hidden] == 6).all()
+    assert torch.equal(corrupted.where(corrupted == ids, 6), corrupted)
     logits, real = model(corrupted), ids != PAD
     labels = torch.zeros_like(logits)
     labels[0, 3] = labels[1, 2] = 1.0
     expected = F.binary_cross_entropy_with_logits(logits[real], labels[real], reduction="sum")
-    torch.testing.assert_close(model(ids, hidden).nll, expected)
+    torch.testing.assert_close(model(ids, positions).nll, expected)
 
 
 def test_samples_are_drawn_from_the_generator_and_never_special() -> None:
     _, model = made()
-    ids, hidden = torch.full((4000, 1), 5), torch.ones(4000, 1, dtype=torch.bool)
-    x = model.encode_hidden(ids[:1], hidden[:1]).detach()
+    ids, positions = torch.full((4000, 1), 5), torch.arange(4000)
+    x = model.encode_masked(ids[:1], positions[:1]).detach()
     with torch.no_grad():
         model.generator.head.bias[[PAD, EOS, WORDS.size]] = 50.0
         model.generator.head.bias[7] = 2.0
-    drawn = model.corrupt(ids, hidden, x.expand(4000, -1))
+    drawn = model.corrupt(ids, positions, x.expand(4000, -1))
     logits = model.generator.head(x)[0]
     logits[[0, 1, 2, WORDS.size]] = -torch.inf
     assert drawn.min() > EOS and drawn.max() < WORDS.size
@@ -133,9 +131,9 @@ def test_the_hidden_words_of_a_batch_are_put_back() -> None:
     task, _ = made(mask_rate=0.4)
     rows = [[random.Random(n).randrange(4, WORDS.size) for _ in range(10)] for n in range(8)]
     data = task.build_batches(Examples.from_rows([([], row) for row in rows]), 1, TrainConfig(steps=1, batch_size=8))
-    ids, hidden = restore_originals(data.batch(data.plan(0)[0]))
-    told = sorted(tuple(row[row > EOS].tolist()) for row in ids)
-    assert told == sorted(map(tuple, rows)) and hidden.sum() == 8 * 4
+    batch = data.batch(data.plan(0)[0])
+    restored = [tuple(row[row > EOS].tolist()) for row in restore_originals(batch)]
+    assert sorted(restored) == sorted(map(tuple, rows)) and len(batch.positions) == 8 * 4
 
 
 def list_words(start: int) -> list[str]:

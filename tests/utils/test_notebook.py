@@ -12,7 +12,9 @@ import headwise
 from headwise.compare.progress import Lines, make_progress
 from headwise.compare.values import Arm, Comparison, Outcome
 from headwise.evaluate.score import Score
+from headwise.experiment.config import Experiment
 from headwise.inference.maps import Maps
+from headwise.inference.trained_model import TrainedModel
 from headwise.models.notebook import render_model
 from headwise.runs import Run
 from headwise.runs.notebook import draw_curve
@@ -89,6 +91,16 @@ def test_a_run_shows_its_curves_and_best_score(tmp_path):
     assert html.count("<svg") == 1 and "a&amp;b" in html  # no checkpoint names a score yet
     (run.path / "config.toml").write_text("= broken")
     assert "cannot be read" in run._repr_html_()
+
+
+def test_a_trained_model_shows_its_tree_and_a_short_text():
+    settings = {"task": "classify-images", "model": "vit", "train": {"steps": 1}}
+    experiment = Experiment.model_validate({**settings, "data": {"kind": "images", "name": "digits"}})
+    model = nn.Linear(2, 2)
+    trained = TrainedModel(model, None, experiment)
+    assert repr(trained) == "TrainedModel(task='classify-images', model=Linear)" and trained._repr_html_() is None
+    model._repr_html_ = lambda: "<div>a tree</div>"
+    assert trained._repr_html_() == "<div>a tree</div>"
 
 
 def test_a_curve_spans_its_axes_and_skips_what_is_not_finite():

@@ -11,12 +11,15 @@ import uvicorn
 
 from headwise.web.protocol import DeadlineProtocol
 
+FULL = b"HTTP/1.1 503 Full\r\nContent-Length: 4\r\nConnection: close\r\n\r\nfull"
+
 
 class Quick(DeadlineProtocol):
     """Deadlines that a test can wait for."""
 
     seconds = {"headers": 0.6, "body": 1.2}  # noqa: RUF012
     read_seconds = 0.6
+    refuse = staticmethod(lambda method, path: FULL if (method, path) == ("POST", "/full") else b"")
 
 
 async def app(scope, receive, send) -> None:
@@ -134,3 +137,28 @@ def test_who_is_refused_while_sending_has_the_answer(port):
         time.sleep(0.3)
         line.sendall(body)
         assert line.recv(4096).startswith(b"HTTP/1.1 200")
+
+
+def test_what_is_refused_by_its_first_line_is_answered_before_its_headers_and_body(port):
+    assert talk(port, b"POST /full HTTP/1.1\r\nHost: x\r\n", seconds=0.5)[0] == FULL
+    whole = b"POST /full?a=b HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+    received, seconds = talk(port, whole)
+    assert received == FULL and seconds < 1.5  # closed, since nothing more will come
+
+
+def test_a_body_that_is_still_sent_does_not_cost_the_refusal(port):
+    """A connection that is closed with unread bytes in it is reset, and the answer lost."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
+        line.sendall(b"POST /full HTTP/1.1\r\nHost: x\r\nContent-Length: 90000000\r\n\r\n")
+        assert line.recv(65_536) == FULL
+        for _ in range(20):
+            line.sendall(b"a" * 65_536)
+        assert line.recv(1) == b""
+
+
+def test_the_rest_of_a_connection_is_read_as_ever(port):
+    """Other methods, longer paths, a second request, and a first line that comes in pieces."""
+    get = b"GET /full HTTP/1.1\r\nHost: x\r\n\r\n"
+    other = b"POST /fullness HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+    assert talk(port, get + other, seconds=1)[0].count(b"done") == 2
+    assert b"done" in talk(port, b"POST /full", b"ness HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 0.3)[0]

@@ -12,14 +12,16 @@ from typing import Literal
 
 from headwise.utils.numbers import parse_decimal
 
-Role = Literal["empty", "constant", "identifier", "number", "label", "text"]
+Role = Literal["empty", "constant", "identifier", "date", "number", "label", "text"]
 
 MAX_LABELS = 500  # different values of a column of labels
 ROWS_PER_LABEL = 3  # occurrences of a label on average, at least
 LABEL_WORDS = 4.0  # words of a label on average, at most
 MAX_SCALE = 20  # different whole numbers that are rather labels, such as stars, than measurements
 IDENTIFIER_NAMES = re.compile(
-    r"(.*[_ .-])?(id|idx|index|uid|guid|uuid|url|file|filename|path|date|time|timestamp)s?", re.I
+    r"(.*[_ .-])?(q?id|idx|index|uid|guid|uuid|url|file|filename|path|image|img|picture|photo|asin|isbn|date|time|"
+    r"timestamp)s?\d?",
+    re.I,
 )
 LABEL_NAMES = re.compile(
     r"(.*[_ .-])?(labels?|class|classes|category|categories|target|sentiment|polarity|topic|intent|emotion|gold|tag|y)"
@@ -31,7 +33,8 @@ NUMBER_NAMES = re.compile(
 )
 TEXT_NAMES = re.compile(
     r"(.*[_ .-])?(text|sentence|content|contents|body|review|comment|tweet|message|utterance|premise|hypothesis|"
-    r"question|query|passage|context|abstract|document|headline|phrase|description)[_ .-]?[12ab]?",
+    r"question|query|passage|context|abstract|document|headline|phrase|description|caption|smiles|sequence|seq|"
+    r"peptide)[_ .-]?[12ab]?",
     re.I,
 )
 SOURCE_NAMES = re.compile(
@@ -39,15 +42,24 @@ SOURCE_NAMES = re.compile(
 )
 TARGET_NAMES = re.compile(
     r"(.*[_ .-])?(target|tgt|trg|output|outputs|to|translation|summary|highlights|correct|correction|answer|response|"
-    r"completion)",
+    r"completion|chosen|corrected)",
     re.I,
 )
 LANGUAGES = re.compile(
     r"ar|bg|cs|da|de|el|en|es|et|fa|fi|fr|he|hi|hr|hu|id|it|ja|ko|lt|lv|nl|no|pl|pt|ro|ru|sk|sl|sv|th|tr|uk|vi|zh", re.I
 )
+WORD_NAMES = re.compile(r"words?|tokens?|lemmas?|pos|ner|iob|bio|sentence[_ .-]?(#|id|no|number)", re.I)  # a word a row
+_MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
+_DATE = re.compile(
+    r"((mon|tue|wed|thu|fri|sat|sun)[a-z]*,? )?"
+    rf"(\d{{1,4}}([-/.])\d{{1,2}}\4\d{{1,4}}|\d{{1,2}}[ -]({_MONTH}|\d\d)[ ,-]+\d{{2,4}}|"
+    rf"{_MONTH} \d{{1,2}}(,? \d{{4}})?)"
+    r"([t ,]+\d{1,2}:\d\d(:\d\d([.,]\d+)?)?)?( ?[ap]m)?( ?(z|[a-z]{3,4}|[+-]\d\d:?\d\d))?( \d{4})?",
+    re.I,
+)
 _FIGURE = re.compile(r"[$€£¥]?\s?[+-]?\d[\d.,' ]*(\s?[$€£¥%]|\s[a-zA-Z]{1,3}\.?)?")  # with a unit, or thousands apart
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d+)?|[.,]\d+)([eE][+-]?\d+)?")
-_PATTERNS = (IDENTIFIER_NAMES, LABEL_NAMES, NUMBER_NAMES, TEXT_NAMES, SOURCE_NAMES, TARGET_NAMES, LANGUAGES)
+_PATTERNS = (IDENTIFIER_NAMES, LABEL_NAMES, NUMBER_NAMES, TEXT_NAMES, SOURCE_NAMES, TARGET_NAMES, LANGUAGES, WORD_NAMES)
 
 
 @dataclass(frozen=True)
@@ -102,6 +114,8 @@ class Column:
         named = isinstance(self.name, str)
         if len(self.filled) <= len(self.values) / 100:
             return "empty"
+        if all(map(_DATE.fullmatch, self.filled)):
+            return "date"
         if len(self.counts) == 1 and len(self.filled) > 1:
             return "constant"
         unique = len(self.counts) == len(self.filled) > 1
@@ -113,7 +127,7 @@ class Column:
             return "label"
         if self.has_figures:
             return "text"
-        one_word = self.mean_words == 1
+        one_word = self.mean_words == 1 and not matches(TEXT_NAMES, self.name)
         if one_word and unique and sum(map(has_digit, self.filled)) >= 0.9 * len(self.filled):
             return "identifier"
         if named and one_word and unique and matches(IDENTIFIER_NAMES, self.name):
@@ -172,6 +186,12 @@ def find_header(rows: Sequence[Sequence[str]]) -> Header:
     if len(rows) < 2:
         return Header(False, True, "there is one row")
     first, body = [cell.strip() for cell in rows[0]], rows[1:]
+    below = [Column("", [row[number] for row in body if number < len(row)]) for number in range(len(first))]
+    blank = [not cell and column.role == "empty" for cell, column in zip(first, below, strict=True)]
+    while first and blank.pop():  # columns that a spreadsheet has added
+        first.pop()
+    if len(first) > 1 and all(map(is_known_name, first)) and len(set(first)) == len(first):
+        return Header(True, True, f"'{first[0]}' is a usual name of a column")
     if any(not cell or is_number(cell) for cell in first) or len(set(first)) < len(first):
         named = any(map(is_known_name, first)) and all(not cell or is_known_name(cell) for cell in first)
         if not named:
@@ -182,6 +202,9 @@ def find_header(rows: Sequence[Sequence[str]]) -> Header:
     differing = [cell for cell, column in zip(first, columns, strict=True) if column.numeric and not is_number(cell)]
     if differing:
         return Header(True, True, f"the column '{differing[0]}' has numbers below it")
+    dated = [cell for cell, column in zip(first, columns, strict=True) if column.role == "date"]
+    if dated and not _DATE.fullmatch(dated[0]):
+        return Header(True, True, f"the column '{dated[0]}' has dates below it")
     recurring = [
         cell for cell, column in zip(first, columns, strict=True) if column.counts[cell] and column.role != "empty"
     ]

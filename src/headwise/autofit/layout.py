@@ -95,6 +95,8 @@ def _describe_table(lines: Sequence[str], separator: str, complete: bool) -> str
     body = rows[header.present :]
     columns = [Column(number, [row[number] for row in body if len(row) == width]) for number in range(width)]
     typed = any(column.role in ("number", "label", "identifier") for column in columns)
+    if not header.present and sum(column.role not in ("date", "empty") for column in columns) < 2:
+        return ""  # lines that begin with a date, such as those of a log
     spaced = separator != "," or not _follows_prose(lines, separator)
     named = header.present and header.sure
     return reason if quoted or named or (typed and len(rows) >= 20) or (spaced and (typed or len(rows) >= 20)) else ""

@@ -38,7 +38,8 @@ def recognise_objects(
                 return choose(Recognition(found[0], {**data, "columns": list(found[1])}, found[2]), shape, path)
     nested = [name for name in names if _is_nested(flat, name)]
     if not columns and not shape:
-        _refuse_label_lists(path, format, names, nested)
+        _refuse_text_lists(path, flat, names, nested)
+        _refuse_label_lists(path, format, flat, names, nested)
     about = [name for name in names if name.partition(".")[0].lower() in METADATA and name not in columns]
     others = [name for name in names if name not in nested and (columns or name not in about)]
     table = [Column(name, [_write(row.get(name)) for row in flat]) for name in others or names]
@@ -61,11 +62,41 @@ def _refuse_chats(path: Path, format: str, rows: Sequence[Mapping[str, Any]]) ->
                 )
 
 
-def _refuse_label_lists(path: Path, format: str, names: Sequence[str], nested: Sequence[str]) -> None:
+def _refuse_text_lists(
+    path: Path, flat: Sequence[Mapping[str, Any]], names: Sequence[str], nested: Sequence[str]
+) -> None:
+    """Refuse lists of texts with one label, where no other column has texts."""
+    others = [Column(name, [_write(row.get(name)) for row in flat]) for name in names if name not in nested]
+    lists = [name for name in nested if "." not in name and _has_texts([row.get(name) for row in flat])]
+    targets = [str(column.name) for column in others if matches(LABEL_NAMES, column.name)]
+    if lists and targets and all(column.mean_words < 2 for column in others):
+        query = f'.. | objects | select(has("{lists[0]}")) | {{text: .{lists[0]}[], label: .{targets[0]}}}'
+        target = shlex.quote(f"{path.stem}.jsonl" if path.suffix != ".jsonl" else f"{path.stem}-rows.jsonl")
+        raise UserError(
+            f"{path}: column '{lists[0]}' has lists of texts; write a row for each: jq -c {shlex.quote(query)} "
+            f"{shlex.quote(str(path))} > {target}"
+        )
+
+
+def _has_texts(values: Sequence[Any]) -> bool:
+    """Whether values are lists of strings, some of them with several words."""
+    cells = [cell for value in values if isinstance(value, list) for cell in value]
+    return bool(cells) and all(isinstance(cell, str) for cell in cells) and any(" " in cell for cell in cells)
+
+
+def _refuse_label_lists(
+    path: Path, format: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str], nested: Sequence[str]
+) -> None:
     """Refuse texts with several labels each, where no other column has labels."""
     lists = [name for name in nested if matches(LABEL_NAMES, name)]
     if not lists or any(matches(LABEL_NAMES, name) for name in names if name not in nested):
         return
+    label = next((row[lists[0]] for row in rows if isinstance(row.get(lists[0]), list) and row[lists[0]]), [None])
+    if isinstance(label[0], list | dict):
+        raise UserError(
+            f"{path}: column '{lists[0]}' has spans of characters, and tags are learnt one for each word; write a list "
+            "of the words and one of their tags in each row"
+        )
     each = ".[] | " if format == "json" else ""
     query = f"{each}.{lists[0]} |= .[0]"
     first = f"jq -c {shlex.quote(query)} {shlex.quote(str(path))} > one-label.jsonl"

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from headwise.autofit.columns import Column, find_header
 from headwise.autofit.folders import recognise_folder
 from headwise.autofit.layout import find_layout, looks_numeric
+from headwise.autofit.listed_images import find_image_root
 from headwise.autofit.objects import recognise_objects
 from headwise.autofit.recognition import Recognition, choose
 from headwise.autofit.refusals import (
@@ -25,7 +26,7 @@ from headwise.autofit.refusals import (
     refuse_ragged,
     warn_of_texts,
 )
-from headwise.autofit.tables import recognise_table
+from headwise.autofit.tables import MissingColumn, recognise_table
 from headwise.data.encodings import find_encoding
 from headwise.data.files import open_file, open_text, read_lines
 from headwise.data.readers import arrow, jsonl
@@ -60,7 +61,7 @@ def recognise(files: Sequence[str | Path], columns: Sequence[str | int] = (), sh
     if first.is_dir():
         if others:
             raise UserError(f"{first}: is a folder; name one folder alone, or files")
-        return choose(recognise_folder(first, recognise_file, names, shape), shape, first)
+        return choose(recognise_folder(first, recognise_file, _recognise_aligned, names, shape), shape, first)
     if len(paths) == 2 and not names:
         aligned = _recognise_aligned(paths[0], paths[1])
         if aligned is not None:
@@ -115,7 +116,7 @@ def _recognise_lines(path: Path, lines: Sequence[str], columns: Sequence[str | i
         refuse_quotes(path, lines)
         refuse_ragged(path, lines)
         if columns:
-            raise UserError(f"{path}: --columns names columns, and this file is no table ({layout.reason})")
+            raise MissingColumn(path, f"there is no column {columns[-1]}, as this file is no table ({layout.reason})")
         warnings = warn_of_texts(path, lines)
         return choose(Recognition("texts", data, layout.reason, warnings=warnings), shape, path)
     if layout.kind == "csv":
@@ -128,11 +129,12 @@ def _recognise_lines(path: Path, lines: Sequence[str], columns: Sequence[str | i
     named = any(isinstance(column, str) for column in columns)
     cells = {cell.strip() for cell in rows[0]}
     if named and not header.present and not cells.intersection(map(str, columns)):
-        raise UserError(f"{path}: has no header; name its columns by their numbers, from 1 to {len(rows[0])}")
+        raise MissingColumn(path, f"has no header; name its columns by their numbers, from 1 to {len(rows[0])}")
     present = named or (header.present and (header.sure or not columns))
     doubts = list[str]()
     if not header.sure and not columns:
-        numbers = " ".join(map(str, range(1, len(rows[0]) + 1)))
+        named_last = max((number for number, cell in enumerate(rows[0], 1) if cell.strip()), default=len(rows[0]))
+        numbers = " ".join(map(str, range(1, named_last + 1)))
         looks = "is taken for a header" if header.present else "is taken for data"
         remedy = (
             f"if it is data: --columns {numbers}"
@@ -197,7 +199,10 @@ def _recognise_json(path: Path, columns: Sequence[str | int], shape: str) -> Rec
         return recognise_objects(path, "json", (row for _, row in read_objects(path)), columns, shape)
     keys = ", ".join(key or "a list" for key in list(first)[:6]) or "empty"
     remedy = "write a list of objects, or one object a line (.jsonl)"
-    if len(listed) > 1 and len(listed) == len(first):
+    if len(first) > 1 and all(isinstance(value, dict) and not _is_by_row(value) for value in first.values()):
+        target = shlex.quote(f"{path.stem}.jsonl")
+        remedy = f"write the objects one a line: jq -c '.[]' {shlex.quote(str(path))} > {target}"
+    if len(listed) > 1 and len(listed) == len(first) and not any(isinstance(value, list | dict) for value in listed):
         members = ", ".join(f".{key}" for key in first)
         cells = ", ".join(f"{key}: .[{number}]" for number, key in enumerate(first))
         query = shlex.quote(f"[{members}] | transpose[] | {{{cells}}}")
@@ -221,10 +226,12 @@ def _get_keys(value: object) -> set[str]:
 def _recognise_coco(path: Path, image: Any, annotation: Any) -> Recognition:
     """COCO's JSON with boxes or captions; its images are in the same folder or in one directly below it."""
     name = image.get("file_name") if isinstance(image, dict) else None
-    folders = [path.parent, *sorted(folder for folder in path.parent.iterdir() if folder.is_dir())]
-    root = next((folder for folder in folders if name and (folder / str(name)).is_file()), None)
+    root = find_image_root(path, [str(name)]) if name else None
     if root is None:
-        raise UserError(f"{path}: COCO's JSON, and its images ({name}) are not in {path.parent} or a folder in it")
+        raise UserError(
+            f"{path}: is COCO's JSON, and its images ({name}) are not in {path.parent} or in a folder in or beside it; "
+            "put the file where their names start"
+        )
     data = {"kind": "images", "train": [str(path), str(root)]}
     if "bbox" in _get_keys(annotation):
         return Recognition("boxes", {**data, "format": "coco"}, f"boxes of images in {path.name} (COCO's JSON)")
@@ -249,7 +256,7 @@ def _find_json(path: Path) -> Literal["", "json", "jsonl"]:
         return "json"
     if len(lines) == 1 and not _has_second_line(path):
         value = _parse_line(lines[0])
-        one = _CONTAINER.search(lines[0]) or not isinstance(value, dict) or _has_columns(value)
+        one = _CONTAINER.search(lines[0]) or not isinstance(value, dict) or _has_columns(value) or _has_rows(value)
         return "json" if one else "jsonl"
     return "jsonl" if len(lines) == 1 or _is_object(lines[0]) else "json"
 
@@ -273,6 +280,13 @@ def _has_columns(value: dict[str, Any]) -> bool:
         isinstance(column, list) and all(isinstance(cell, str | int | float) for cell in column) for column in columns
     )
     return listed and len(columns) > 1 and len({len(column) for column in columns}) == 1
+
+
+def _has_rows(value: dict[str, Any]) -> bool:
+    """Whether the values of an object are lists of several objects, or several objects: rows, and no row itself."""
+    cells = list(value.values())
+    lists = [cell for cell in cells if isinstance(cell, list) and len(cell) > 1 and isinstance(cell[0], dict)]
+    return len(lists) == len(cells) == 1 or (len(cells) > 2 and all(isinstance(cell, dict) for cell in cells))
 
 
 def _is_object(line: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from headwise.autofit.columns import find_header, is_known_name
+from headwise.autofit.columns import LANGUAGES, find_header, has_digit, is_known_name
 from headwise.autofit.layout import SEPARATORS, has_matching_quotes, has_quoted_cells, parse_rows, split_rows
 from headwise.data.compression import strip_suffix
 from headwise.data.files import open_file, open_text
@@ -35,7 +35,13 @@ KINDS = {  # the first bytes of files -> what they are, and what to do
 }
 MIN_ROWS, MOST_ROWS = 10, 0.9  # of a table whose quotes do not match, to be one: rows, and share of as many cells
 READ_BINARY = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff", b"PK\x03\x04")  # other readers take them
-OFFICE = {"xl": "is an Excel workbook; save the sheet as CSV", "word": "is a Word document; save its text as .txt"}
+OFFICE = {  # names in archives, or of folders there -> what these are, and what to do
+    "xl/": "is an Excel workbook; save the sheet as CSV",
+    "word/": "is a Word document; save its text as .txt",
+    "ppt/": "is a presentation; save its text as .txt",
+    "META-INF/container.xml": "is an e-book (EPUB); save its text as .txt, such as with pandoc",
+    "content.xml": "is an OpenDocument file; save a sheet as CSV, or a text as .txt",
+}
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,12 @@ LINE_FORMATS = (
         ".tsv",
     ),
     LineFormat(
+        r"(WEBVTT.*\n)?(\d+\n)?[\d:]+[,.]\d+ --> [\d:]+[,.]\d+.*\n(.*\n)*",
+        "has subtitles; write their lines without numbers and times",
+        r"sed -E '/^WEBVTT/d; /-->/d; /^[0-9]+\r?$/d; s/<[^>]*>//g'",
+        ".txt",
+    ),
+    LineFormat(
         r"(>.*\n([A-Za-z*.-]+\n)+)+(>.*\n)?",
         "is FASTA; write one sequence a line",
         """awk '/^>/ {if (s) print s; s = ""; next} {s = s $0} END {print s}'""",
@@ -118,11 +130,14 @@ def refuse_archives(path: Path) -> None:
     except (zipfile.BadZipFile, OSError, EOFError, ValueError):
         return  # its reader says what is wrong
     for folder, problem in OFFICE.items():
-        if any(name.startswith(f"{folder}/") for name in names):
+        if any(name.startswith(folder) for name in names):
             raise UserError(f"{path}: {problem}")
+    languages = {name.rpartition(".")[2] for name in names if LANGUAGES.fullmatch(name.rpartition(".")[2])}
     known = {suffix for suffixes in SUFFIXES.values() for suffix in suffixes} | {".txt", ".png", ".jpg", ".jpeg"}
     tables = [name for name in names if PurePosixPath(strip_suffix(name)).suffix.lower() in known]
-    if tables and len(tables) > len(names) / 2:
+    if len(languages) == 2:
+        tables = [name for name in names if name.endswith(tuple(f".{language}" for language in languages))]
+    if tables and (len(tables) > len(names) / 2 or len(languages) == 2):
         target = shlex.quote(path.stem)
         raise UserError(
             f"{path}: is a zip archive ({tables[0]} in it); unpack it: unzip {shlex.quote(str(path))} -d {target} && "
@@ -187,8 +202,16 @@ def warn_of_texts(path: Path, lines: Sequence[str]) -> tuple[str, ...]:
     filled = [line for line in lines if line.strip()]
     if filled and re.match(r"\s*<(\?xml|!doctype|html|tmx|tei)\b", filled[0], re.I):
         return ("it has markup, which is learnt like the words; extract the texts to learn these alone",)
+    if filled and re.match(r"(From \S+@|(From|Return-Path|Received|Delivered-To|Message-ID):)", filled[0]):
+        return ("it has the headers of e-mails, which are learnt like the words; remove them to learn the texts alone",)
     words = Counter(line.split()[0] for line in filled)
-    if len(filled) >= 50 and 2 <= len(words) <= min(50, len(filled) / 20) and all(" " in line for line in filled):
+    dated = all(map(has_digit, words))  # as the lines of a log are
+    if (
+        not dated
+        and len(filled) >= 50
+        and 2 <= len(words) <= min(50, len(filled) / 20)
+        and all(" " in line for line in filled)
+    ):
         target = shlex.quote(f"{path.stem}.tsv")
         shown = ", ".join(f"'{word[:20]}'" for word, _ in words.most_common(3))
         return (

@@ -25,6 +25,9 @@ from headwise.errors import UserError
 Shape = Literal["pairs", "labelled", "numbers", "texts", "tagged", "spans", "images", "boxes", "captions"]
 
 
+LONG_TEXT = 5.0  # words of a text on average, beside which a column of single words is no text
+
+
 @dataclass(frozen=True)
 class Reading:
     """One way to read a table: its shape, the columns of the texts and then of the target, and the reason."""
@@ -43,6 +46,8 @@ def read_roles(columns: Sequence[Column], where: str) -> list[Reading]:
     texts = _order_texts([column for column in columns if column.role == "text"])
     labels = _order_targets([column for column in columns if column.role == "label"], (LABEL_NAMES, NUMBER_NAMES))
     numbers = _order_targets([column for column in columns if column.role == "number"], (NUMBER_NAMES,))
+    if (labels or numbers) and any(column.mean_words >= LONG_TEXT for column in texts):  # not the names of users
+        texts = [column for column in texts if column.mean_words > 1.5 or matches(TEXT_NAMES, column.name)]
     if not texts and len(labels) == 2:  # short texts that recur, such as the words of a dictionary
         texts, labels = [column for column in columns if column in labels], []
     if not texts and labels and not numbers and len(labels) == 1 and len(columns) == 1:
@@ -50,7 +55,8 @@ def read_roles(columns: Sequence[Column], where: str) -> list[Reading]:
     if not texts:
         roles = ", ".join(f"{describe_name(column.name)}: {_PLURALS[column.role]}" for column in columns)
         raise UserError(
-            f"{where}: no column has texts ({roles}); name the columns of the texts and the target with --columns"
+            f"{where}: no column has texts ({roles}), and numbers alone are not learnt from; if one has texts, name it "
+            "and the target with --columns"
         )
     pair = _pair_texts(texts)
     if len(pair) == 1 and not labels and not numbers:
@@ -58,7 +64,7 @@ def read_roles(columns: Sequence[Column], where: str) -> list[Reading]:
     readings = []
     inputs = tuple(pair) if len(pair) == 2 and not _is_source_and_target(pair) else tuple(texts[:1])
     for label in labels[:1]:
-        readings.append(Reading("labelled", (*inputs, label), _describe_labels(label)))
+        readings.append(Reading("labelled", (*inputs, label), describe_labels(label)))
         if label.numeric:
             reason = f"{describe_name(label.name)} has {len(label.counts)} whole numbers, which may be a scale"
             readings.append(Reading("numbers", (*inputs, label), reason))
@@ -79,7 +85,7 @@ def read_named(columns: Sequence[Column]) -> list[Reading]:
     *inputs, target = columns
     if not inputs:
         return [Reading("texts", (target,), "one column is named")]
-    labelled = Reading("labelled", tuple(columns), _describe_labels(target))
+    labelled = Reading("labelled", tuple(columns), describe_labels(target))
     numbers = Reading("numbers", tuple(columns), f"{describe_name(target.name)} has numbers")
     pairs = Reading("pairs", tuple(columns), f"{describe_name(target.name)} has texts")
     if target.role == "number":
@@ -97,19 +103,20 @@ def describe_name(name: str | int) -> str:
     return f"column '{name}'" if isinstance(name, str) else f"column {name}"
 
 
+def describe_labels(column: Column) -> str:
+    count = len(column.counts)
+    return f"{describe_name(column.name)} has {count:,} different labels in {len(column.filled):,} rows"
+
+
 _PLURALS = {
     "empty": "blank",
     "constant": "always the same",
     "identifier": "identifiers",
+    "date": "dates",
     "number": "numbers",
     "label": "labels",
     "text": "texts",
 }
-
-
-def _describe_labels(column: Column) -> str:
-    count = len(column.counts)
-    return f"{describe_name(column.name)} has {count:,} different labels in {len(column.filled):,} rows"
 
 
 def _order_texts(texts: list[Column]) -> list[Column]:
@@ -151,7 +158,8 @@ def _pair_texts(texts: list[Column]) -> list[Column]:
     languages = [column for column in texts if matches(LANGUAGES, column.name)]
     if len(languages) == 2:
         return languages
-    return texts if len(texts) == 2 else texts[:1]
+    unnamed = all(isinstance(column.name, int) for column in texts)  # of more columns, further ones are remarks
+    return texts[:2] if len(texts) == 2 or unnamed else texts[:1]
 
 
 def _is_source_and_target(pair: Sequence[Column]) -> bool:

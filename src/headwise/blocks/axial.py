@@ -79,7 +79,7 @@ def attend_along_rows(
 ) -> Tensor:
     """Attention within each row of a table: (B, S, L, C) -> (B, S, L, C). Without gradients, large tables are computed
     some rows at a time, as biases are stored for each row."""
-    rows = max(MAX_SCORES // (len(x) * x.shape[2] ** 2), 1)
+    rows = max(MAX_SCORES // max(x.shape[0] * x.shape[2] ** 2, 1), 1)
     if not torch.is_grad_enabled() and rows < x.shape[1]:
         keeps = [None] * x.shape[1] if keep is None else keep.split(rows, dim=1)
         parts = zip(x.split(rows, dim=1), keeps, strict=False)
@@ -112,7 +112,7 @@ class GlobalColumnAttention(nn.Module):
         layout = AttentionLayout(1, k.shape[2], keep=real)
         inputs = AttentionInputs(q, k, v, self.head_width**-0.5, layout, BASE_MASKS)
         ctx.record.observe(ctx.path, inputs)
-        heads = auto(inputs).view(len(x), 1, x.shape[2], -1)  # (BL, H, 1, D) -> (B, 1, L, HD)
+        heads = auto(inputs).view(x.shape[0], 1, x.shape[2], self.gate.out_features)  # (BL, H, 1, D) -> (B, 1, L, HD)
         return self.out(self.gate(x).sigmoid() * heads)
 
 

@@ -64,7 +64,7 @@ class ZeroStates(nn.Module):
 
     def forward(self, finals: Finals) -> dict[str, Tensor]:
         state = finals["final"][-1]
-        return {"final": state.new_zeros(len(state), self.depth, state.shape[1])}  # (B, L, H)
+        return {"final": state.new_zeros(state.shape[0], self.depth, state.shape[1])}  # (B, L, H)
 
 
 class SummaryBridge(nn.Module):
@@ -107,6 +107,6 @@ def load_state(ctx: Context, layer: int, rows: int) -> Tensor:
 
     def load_initial() -> Tensor:
         state = ctx.memory["final"].x[:, layer]  # (B, L, H) -> (B, H)
-        return state.repeat_interleave(rows // len(state), 0)  # beams of one source are contiguous rows
+        return state.repeat_interleave(rows // state.shape[0], 0)  # beams of one source are contiguous rows
 
     return ctx.cache.get_state(ctx.at(layer).path, load_initial)

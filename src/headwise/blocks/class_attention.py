@@ -24,7 +24,9 @@ class PrependClassTokens(nn.Module):
         self.class_tokens = nn.Parameter(torch.zeros(class_tokens, width))
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
-        x = torch.cat((self.class_tokens.expand(len(stream.x), -1, -1), stream.x), dim=1)  # (B, class_tokens + T, D)
+        x = torch.cat(
+            (self.class_tokens.expand(stream.x.shape[0], -1, -1), stream.x), dim=1
+        )  # (B, class_tokens + T, D)
         return Stream(x, torch.arange(x.shape[1], device=x.device), grid=stream.grid)
 
 

@@ -22,16 +22,18 @@ from headwise.blocks.stack import Positions, Stack
 from headwise.blocks.stream import Context, Stream
 
 Encode = Callable[[Tensor], Tensor]
+NO_QUERY = -1  # label of a row without loss
 BLANK, RANDOM = 0.8, 0.1  # shares of the masked frames that are blank, or another frame; the others stay
 
 
 def compute_info_nce(logits: Tensor, labels: Tensor) -> Tensor:
-    """The mean InfoNCE of logits (B, keys): cross-entropy with each query's own key. Equal logits give ln(keys).
+    """The mean InfoNCE of logits (B, keys): cross-entropy with each query's own key; rows whose label is `NO_QUERY` are
+    left out. Equal logits give ln(keys).
 
     >>> bool(compute_info_nce(torch.zeros(4, 4), torch.arange(4)).isclose(torch.tensor(4.0).log()))
     True
     """
-    return F.cross_entropy(logits.float(), labels)
+    return F.cross_entropy(logits.float(), labels, ignore_index=NO_QUERY)
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,8 @@ class MaskedContrast(Contrast):
         frames, masked = self.mask(views.windows, views.keep)
         features = encode(views.crop(frames).flatten(0, 1)).unflatten(0, masked.shape)  # (N, ...) -> (B, L, C)
         keys = encode_keys(views.crop(views.windows).flatten(0, 1))  # (N, C)
-        queries = self.contextualise(features, views.keep)[masked]  # (B, L, C) -> (M, C)
-        logits = queries @ keys.T  # (M, N)
+        queries = self.contextualise(features, views.keep).flatten(0, 1)  # (B, L, C) -> (N, C)
+        logits = queries @ keys.T  # (N, N)
         known = logits.masked_fill(~views.keep.flatten(), -torch.inf)  # frames of padding are no keys
-        return compute_info_nce(known, masked.flatten().nonzero()[:, 0])
+        labels = torch.arange(len(keys), device=keys.device).masked_fill(~masked.flatten(), NO_QUERY)
+        return compute_info_nce(known, labels)

@@ -115,6 +115,8 @@ def take_outputs(memory: Stream, stream: Stream) -> Tensor:
     rows, length, _ = stream.x.shape
     pos = stream.pos.expand(rows, length)  # (T,) or (R, T) -> (R, T)
     last = memory.x.shape[1] - 1
+    if not (rows and length and memory.x.shape[1]):
+        return stream.x.new_zeros(rows, length, memory.x.shape[2])
     index = pos.clamp(max=last).reshape(len(memory.x), -1, 1)  # (R, T) -> (B, K*T, 1)
     outputs = memory.x.take_along_dim(index, 1).view(rows, length, -1)
     return outputs.masked_fill((pos > last).unsqueeze(-1), 0.0)

@@ -33,6 +33,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.feedforward import ACTIVATIONS, GATED_ACTIVATIONS, Activation
 from headwise.blocks.part import BuildContext, PartConfig
+from headwise.blocks.replicas import REPLICAS
 from headwise.blocks.residual import make_dropout
 from headwise.blocks.stream import Context, LayerPath, Part, Properties, Stream
 
@@ -149,10 +150,13 @@ class Router(nn.Module):
     def loss(self, logits: Tensor, p: Tensor, first: Tensor, real: Tensor | None) -> Tensor:
         """The load-balancing loss of first choices (N,) and the router z-loss of logits (N, E)."""
         weight = torch.ones_like(p[:, 0]) if real is None else real.to(p.dtype)
-        share = weight / weight.sum().clamp(min=1)  # (N,): the weight of a token in a mean
+        replicas = REPLICAS.get()
+        share = weight / replicas.sum(weight.sum()).clamp(min=1)  # (N,): the weight of a token in a mean
         hits = (first.unsqueeze(-1) == torch.arange(p.shape[-1], device=p.device)).to(p.dtype)  # (N,) -> (N, E)
-        balance = self.balance * p.shape[-1] * ((share @ hits) @ (share @ p))
-        return balance + self.z_loss * (share @ logits.logsumexp(-1).square()) if self.z_loss else balance
+        balance = self.balance * p.shape[-1] * (replicas.sum(share @ hits) @ replicas.sum(share @ p))
+        if not self.z_loss:
+            return balance
+        return balance + self.z_loss * replicas.sum(share @ logits.logsumexp(-1).square())
 
 
 class NoisyRouter(Router):
@@ -179,10 +183,10 @@ class NoisyRouter(Router):
         gates = top.softmax(-1)
         weight = torch.ones_like(std[:, 0]) if real is None else real.to(std.dtype)
         importance = torch.zeros_like(logits).scatter(1, chosen, gates)  # (N, E)
-        loss = compute_squared_cv(weight @ importance) + compute_squared_cv(
-            weight @ self.compute_load(logits, noisy, std)
-        )
-        z_loss = self.z_loss * (weight @ noisy.logsumexp(-1).square()) / weight.sum().clamp(min=1)
+        load, replicas = self.compute_load(logits, noisy, std), REPLICAS.get()
+        loss = compute_squared_cv(replicas.sum(weight @ importance)) + compute_squared_cv(replicas.sum(weight @ load))
+        tokens = replicas.sum(weight.sum()).clamp(min=1)
+        z_loss = self.z_loss * replicas.sum(weight @ noisy.logsumexp(-1).square()) / tokens
         return Routing(chosen, gates, self.balance * loss + z_loss)
 
     def compute_load(self, logits: Tensor, noisy: Tensor, std: Tensor) -> Tensor:
@@ -282,18 +286,27 @@ class Experts(Part):
         keep = stream.real_mask
         routing = self.router(tokens, None if keep is None else keep.flatten())
         chosen = routing.chosen.view(*stream.x.shape[:2], -1)  # (N, J) -> (B, T, J)
-        rank, assigned = rank_assignments(chosen, keep, self.count)
-        capacity = self.compute_capacity(len(tokens) if keep is None else keep.sum(), stream)
-        fits = rank < capacity
-        processed = assigned.clamp(max=capacity)
+        # the capacity is that of the whole batch, of which other processes may have rows
+        replicas = REPLICAS.get()
+        if keep is None and replicas.shared:  # others may have padding
+            keep = torch.ones_like(chosen[..., 0], dtype=torch.bool)
+        everywhere = replicas.gather_rows(chosen)
+        kept = None if keep is None else replicas.gather_rows(keep)
+        places, loads = rank_assignments(everywhere, kept, self.count)
+        total = everywhere[..., 0].numel()  # tokens
+        capacity = self.compute_capacity(total if kept is None else kept.sum(), total, stream)
+        fits = replicas.select_rows((places < capacity).view_as(everywhere)).flatten()
+        processed = loads.clamp(max=capacity)
+        rank, assigned = (places, loads) if everywhere is chosen else rank_assignments(chosen, keep, self.count)
         if self.row_capacity and stream.x.shape[1] > 1:
             fits = fits & (rank_in_rows(chosen, keep, self.count) < self.row_capacity)
-            processed = torch.zeros_like(assigned).index_add_(0, chosen.flatten(), fits.to(assigned.dtype))
-        ctx.side.add("load", ctx.path, ExpertLoad(assigned, processed))
+            processed = torch.zeros_like(loads).index_add_(0, chosen.flatten(), fits.to(loads.dtype))
+            processed = replicas.sum(processed)
+        ctx.side.add("load", ctx.path, ExpertLoad(loads, processed))
         if self.training:
             ctx.side.add("aux", ctx.path, routing.loss)
         inputs = tokens.unsqueeze(1).expand(-1, chosen.shape[-1], -1).flatten(0, 1)  # (N, C) -> (N, J, C) -> (S, C)
-        limit = min(len(tokens), int(self.compute_capacity(len(tokens), stream)))
+        limit = min(len(tokens), int(self.compute_capacity(total, total, stream)))
         sizes = self.compute_sizes(assigned, limit, chosen.numel())
         outputs = self.dispatch(inputs, chosen.flatten(), rank, fits, sizes)
         outputs = (outputs * routing.gates.view(-1, 1)).to(stream.x.dtype)  # (N, J) -> (S, 1)
@@ -301,11 +314,10 @@ class Experts(Part):
             return outputs.view_as(stream.x)  # (S, C) -> (B, T, C), without a pass over memory
         return outputs.view(*chosen.shape, -1).sum(2)  # (S, C) -> (B, T, J, C) -> (B, T, C)
 
-    def compute_capacity(self, tokens: int | Tensor, stream: Stream) -> int | Tensor:
-        """The capacity of an expert for so many tokens; all tokens of the batch, if none are dropped."""
-        rows, length = stream.x.shape[:2]
-        if self.capacity is None or self.row_capacity or length == 1:
-            return rows * length
+    def compute_capacity(self, tokens: int | Tensor, total: int, stream: Stream) -> int | Tensor:
+        """The capacity of an expert for so many tokens; the `total` with padding, if none are dropped."""
+        if self.capacity is None or self.row_capacity or stream.x.shape[1] == 1:
+            return total
         factor = self.capacity[0 if self.training else 1]
         return -(-tokens * factor.numerator // (factor.denominator * self.count))
 
@@ -321,7 +333,9 @@ class Experts(Part):
     def dispatch(self, inputs: Tensor, chosen: Tensor, rank: Tensor, fits: Tensor, sizes: list[int]) -> Tensor:
         """Run the experts on their assignments (S, C); zeros for those that do not fit."""
         *starts, end = accumulate(sizes, initial=0)
-        slot = torch.where(fits, torch.tensor(starts, device=chosen.device)[chosen] + rank, end)
+        # on other devices sizes are equal, and a list would be a copy that waits for the device
+        first = torch.tensor(starts)[chosen] if is_readable(chosen) else chosen * sizes[0]
+        slot = torch.where(fits, first + rank, end)
         rows = inputs.new_zeros(end + 1, inputs.shape[-1]).index_copy_(0, slot, inputs)  # the last for dropped ones
         outputs = self.run_separately(rows[:-1].split(sizes)) if is_readable(rows) else self.run_batched(rows[:-1])
         return outputs.index_select(0, slot)

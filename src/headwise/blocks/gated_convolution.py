@@ -48,6 +48,7 @@ class GatedConvolution(Part):
     def __init__(self, inputs: int, outputs: int, kernel: int, causal: bool = False, dropout: float = 0.0):
         super().__init__()
         check_kernel(kernel, causal, "kernel")
+        self.output_width = outputs
         self.drop = make_dropout(dropout)
         linear = WeightNormLinear(kernel * inputs, 2 * outputs, variance=4 * (1 - dropout))
         self.convolution = TokenConvolution(inputs, 2 * outputs, kernel, causal=causal, linear=linear)
@@ -87,7 +88,7 @@ class MultiStepAttention(Part):
 def count_tokens(stream: Stream) -> Tensor:
     """The number of real tokens of each row, (B, 1, 1, 1), in the dtype of the vectors."""
     if stream.keep is None:
-        return stream.x.new_full((len(stream.x), 1, 1, 1), stream.x.shape[1])
+        return stream.x.new_full((stream.x.shape[0], 1, 1, 1), stream.x.shape[1])
     return stream.keep.sum(1).to(stream.x.dtype).view(-1, 1, 1, 1)
 
 

@@ -31,7 +31,7 @@ class PatchEmbedding(nn.Module):
         if self.pad:
             pixels = F.pad(pixels, (0, -pixels.shape[-1] % self.patch, 0, -pixels.shape[-2] % self.patch))
         rows, columns = compute_patch_grid(pixels, self.channels, self.patch)
-        shape = (len(pixels), self.channels, rows, self.patch, columns, self.patch)
+        shape = (pixels.shape[0], self.channels, rows, self.patch, columns, self.patch)
         cells = pixels.reshape(shape).permute(0, 2, 4, 1, 3, 5)  # (B, C, h, P, w, P) -> (B, h, w, C, P, P)
         return self.project(cells.flatten(3))  # (B, h, w, CPP) -> (B, h, w, D)
 
@@ -79,13 +79,13 @@ class ImageStem(nn.Module):
         grid = (cells.shape[1], cells.shape[2])
         x = cells.flatten(1, 2)  # (B, h, w, D) -> (B, hw, D)
         if self.class_tokens is not None:
-            x = torch.cat((self.class_tokens.expand(len(x), -1, -1), x), dim=1)  # (B, class_tokens + hw, D)
+            x = torch.cat((self.class_tokens.expand(x.shape[0], -1, -1), x), dim=1)  # (B, class_tokens + hw, D)
         pos = torch.arange(x.shape[1], device=x.device)
         if self.positions is not None:
             x = self.positions(x, pos, grid)
         if self.registers is not None:
             class_tokens = x.shape[1] - grid[0] * grid[1]
-            registers = self.registers.expand(len(x), -1, -1)
+            registers = self.registers.expand(x.shape[0], -1, -1)
             x = torch.cat((x[:, :class_tokens], registers, x[:, class_tokens:]), dim=1)
             pos = torch.arange(x.shape[1], device=x.device)
         return Stream(self.drop(x), pos, grid=grid)

@@ -27,7 +27,7 @@ class PixelStem(nn.Module):
         x = self.widen(pixels.flatten(2).mT)  # (B, C, h, w) -> (B, hw, C)
         pos = torch.arange(x.shape[1], device=x.device)
         positions = self.project(self.positions(x.new_zeros(1, len(pos), self.position_width), pos, grid))
-        return Stream(torch.cat((x, positions.expand(len(x), -1, -1)), dim=-1), pos, grid=grid)
+        return Stream(torch.cat((x, positions.expand(x.shape[0], -1, -1)), dim=-1), pos, grid=grid)
 
 
 class OutputQuery(nn.Module):

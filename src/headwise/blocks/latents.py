@@ -138,7 +138,7 @@ class LatentEncoder(Encoder):
 
     def perceive(self, inputs: Stream, ctx: Context) -> Stream:
         """The latents after cross-attention to inputs that have their positions in their channels."""
-        latents = Stream.of(self.latents.repeat(len(inputs.x), 1, 1))  # (N, width) -> (B, N, width)
+        latents = Stream.of(self.latents.repeat(inputs.x.shape[0], 1, 1))  # (N, width) -> (B, N, width)
         return self.stack(latents, with_memory(ctx, inputs).at("encoder"))
 
 

@@ -103,5 +103,5 @@ class OuterProductMean(nn.Module):
 
     def split(self, a: Tensor) -> Sequence[Tensor]:
         """All residues at once or, without gradients, as many as `MAX_PRODUCTS` allows."""
-        size = max(MAX_PRODUCTS // (len(a) * a.shape[2] * a.shape[3] ** 2), 1)
-        return (a,) if torch.is_grad_enabled() else a.split(size, dim=2)
+        size = MAX_PRODUCTS // max(len(a) * a.shape[2] * a.shape[3] ** 2, 1)
+        return (a,) if torch.is_grad_enabled() else a.split(max(size, 1), dim=2)

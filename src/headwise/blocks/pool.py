@@ -25,18 +25,22 @@ def mean_pool(stream: Stream) -> Tensor:
 
 def max_pool(stream: Stream) -> Tensor:
     """Maximum of each channel over real tokens; zeros for a text without any."""
+    if not stream.x.shape[1]:
+        return stream.x.sum(1)
     keep = get_keep(stream)
     highest = stream.x.masked_fill(~keep, torch.finfo(stream.x.dtype).min).amax(1)
     return highest.masked_fill(~keep.any(1), 0.0)
 
 
 def take_first(stream: Stream) -> Tensor:
-    """Vector of the first token."""
-    return stream.x[:, 0]
+    """Vector of the first token; zeros for a text without any."""
+    return stream.x[:, 0] if stream.x.shape[1] else stream.x.sum(1)
 
 
 def take_last(stream: Stream) -> Tensor:
-    """Vector of the last real token, such as the final output of a recurrent network."""
+    """Vector of the last real token, such as the final output of a recurrent network; zeros for a text without any."""
+    if not stream.x.shape[1]:
+        return stream.x.sum(1)
     index = get_keep(stream).sum(1, keepdim=True).clamp(min=1) - 1  # (B, 1, 1)
     return stream.x.gather(1, index.expand(-1, 1, stream.x.shape[-1])).squeeze(1)
 

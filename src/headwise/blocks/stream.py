@@ -169,6 +169,11 @@ RECORDER: ContextVar[Recorder] = ContextVar("recorder", default=NO_RECORD)
 SIDE: ContextVar[SideOutputs] = ContextVar("side", default=NO_SIDE)
 
 
+def make_hashable(size: Any) -> Hashable:
+    """A size as a part of a key of `Context.shared`: that of torch.export, a symbol, has no hash."""
+    return size.node.expr if isinstance(size, torch.SymInt) else size
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """The state of one forward call: memory for cross-attention, KV cache, collectors, and the path in the model."""
@@ -248,6 +253,7 @@ class Part(nn.Module, LayerStep, ABC):
     alone it takes a plain tensor, too."""
 
     by_token: ClassVar[bool] = False  # whether a token's output depends on that token alone
+    output_width: int = 0  # of the vectors that it returns; 0: that of its inputs
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -273,7 +279,15 @@ class Part(nn.Module, LayerStep, ABC):
         if isinstance(stream, Tensor):
             stream = Stream.of(stream)
         ctx = ctx if ctx is not None else Context()
+        if not (stream.x.shape[0] and stream.x.shape[1]):
+            return self.transform_nothing(stream, ctx)
         return ctx.record.edit_output(ctx.path, self.transform(stream, ctx))
+
+    def transform_nothing(self, stream: Stream, ctx: Context) -> Tensor:
+        """The outputs of no rows or no tokens, of every part: (B, T, C) with B or T = 0. Many operations of torch
+        refuse these, or divide by their number. The sum, 0, keeps the inputs in the graph."""
+        x = stream.x
+        return x.new_zeros(*x.shape[:-1], self.output_width or x.shape[-1]) + x.sum()
 
     @abstractmethod
     def transform(self, stream: Stream, ctx: Context) -> Tensor:

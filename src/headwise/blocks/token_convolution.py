@@ -50,7 +50,7 @@ def extend_with_neighbours(x: Tensor, taps: int, causal: bool, stream: Stream, c
     others = taps - 1
     if not causal or not others:
         return F.pad(x, (0, 0, others // 2, others // 2)) if others else x
-    before = ctx.cache.get_state(ctx.path, lambda: x.new_zeros(len(x), others, x.shape[-1]))
+    before = ctx.cache.get_state(ctx.path, lambda: x.new_zeros(x.shape[0], others, x.shape[-1]))
     extended = torch.cat((before, x), dim=1)
     ctx.cache.put_state(ctx.path, take_last_real(extended, others, stream.keep))
     return extended

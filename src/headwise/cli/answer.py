@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headwise.cli.common import Checkpoint, Device, File, Json, Threads, load_model, read_chunks
+from headwise.cli.common import Checkpoint, Device, Engine, File, Json, Threads, load_model, read_chunks
 from headwise.errors import UserError
 from headwise.utils.files import read_bytes
 
@@ -18,6 +18,7 @@ def answer(
     *questions: str,
     text: Annotated[Path | None, Parameter(help="The text file that contains the answers to all questions.")] = None,
     file: File = None,
+    engine: Engine = "auto",
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = 0,
@@ -42,7 +43,7 @@ def answer(
         Questions, each in quotes; without --text, each with a tab and its text.
     """
     context = None if text is None else read_context(text)
-    loaded = load_model(run, checkpoint, device, threads)
+    loaded = load_model(run, checkpoint, device, threads, engine=engine)
     loaded.check_task("answer")
     for chunk in read_chunks(questions, file):
         pairs = [split_question(line) if context is None else (line, context) for line in chunk]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from headwise.cli.bench_layers import Repeats, attention, length, print_table
+from headwise.cli.bench_serve import serve
 from headwise.cli.common import Json, say
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ Engines = Annotated[
 ]
 Peer = Annotated[str, Parameter(help="The library whose speed is 1 in the ratios.")]
 
-for command in (attention, length):
+for command in (attention, length, serve):
     app.command(command)
 
 

@@ -6,13 +6,14 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from headwise.cli.common import Checkpoint, Device, File, Json, Threads, load_model, read_chunks
+from headwise.cli.common import Checkpoint, Device, Engine, File, Json, Threads, load_model, read_chunks
 
 
 def classify(
     run: Path,
     *texts: str,
     file: File = None,
+    engine: Engine = "auto",
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = 0,
@@ -40,7 +41,7 @@ def classify(
     """
     from headwise.tasks.regress import Regress
 
-    loaded = load_model(run, checkpoint, device, threads)
+    loaded = load_model(run, checkpoint, device, threads, engine=engine)
     task = loaded.check_task("classify", "classify-images", "regress")
     images = task.config.reads == "images"
     several = getattr(task.config, "function", "") == "none"  # numbers of a regression

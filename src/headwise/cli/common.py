@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -32,6 +32,10 @@ DataRoot = Annotated[
 ]
 Threads = Annotated[int, Parameter(help="Threads of torch; 0: torch's default.")]
 Int8 = Annotated[bool, Parameter(negative="", help="8-bit weights: faster, nearly the same outputs.")]
+Engine = Annotated[
+    Literal["auto", "native", "ctranslate2", "onnx"],
+    Parameter(help="native: torch; onnx: onnxruntime. auto: CTranslate2 for translate, where it supports the model."),
+]
 File = Annotated[Path | None, Parameter(help="Read lines from a file instead of stdin.")]
 Ensemble = Annotated[
     list[Path] | None, Parameter(name="--and", negative="", help="Further runs, to decode with an ensemble.")
@@ -114,12 +118,20 @@ def load_model(
     device: str = "auto",
     threads: int = 0,
     data_root: Path | None = None,
+    engine: Literal["auto", "native", "ctranslate2", "onnx"] = "auto",
+    states: bool = False,
 ) -> TrainedModel:
-    """Load a trained model, or several runs as an ensemble; from now on warnings are printed on stderr."""
+    """Load a trained model, or several runs as an ensemble; from now on warnings are printed on stderr. Models that
+    generate are put on their engine when their settings are known; `states` is that of `choose_backend`."""
     log_to_stderr()
     from headwise.experiment.load import load
 
-    return load(runs, which=checkpoint, device=set_up_device(device, threads), data_root=data_root or "")
+    loaded = load(runs, which=checkpoint, device=set_up_device(device, threads), data_root=data_root or "")
+    if engine == "auto":
+        return loaded
+    from headwise.inference.backends import choose_backend
+
+    return choose_backend(loaded, engine, threads=threads or 1, states=states)
 
 
 def read_chunks(texts: Sequence[str], file: Path | None) -> Iterator[list[str]]:

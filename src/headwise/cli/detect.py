@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, Device, Json, Threads, load_model, say
+from headwise.cli.common import Checkpoint, Device, Engine, Json, Threads, load_model, say
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def detect(
     above: Annotated[float, Parameter(validator=SHARE, help="Minimum score.")] = 0.5,
     out: Annotated[Path | None, Parameter(help="Draw the boxes of one image to this .svg or .png.")] = None,
     attention: Annotated[bool, Parameter(negative="", help="Draw the attention map of each box, too.")] = False,
+    engine: Engine = "auto",
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = 0,
@@ -53,7 +54,7 @@ def detect(
         check_ending(out, ".svg", ".png")
         if len(images) > 1:
             raise UserError(f"--out: draws one image, not {len(images)}; name one")
-    loaded = load_model(run, checkpoint, device, threads)
+    loaded = load_model(run, checkpoint, device, threads, engine=engine)
     task = loaded.check_task("detect")
     from headwise.inspect.detections import draw_detections
     from headwise.vision.decode import load_upright

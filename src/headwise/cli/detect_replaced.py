@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, Device, File, Json, Threads, load_model, read_chunks
+from headwise.cli.common import Checkpoint, Device, Engine, File, Json, Threads, load_model, read_chunks
 
 
 def detect_replaced(
@@ -19,6 +19,7 @@ def detect_replaced(
     above: Annotated[
         float, Parameter(validator=validators.Number(gte=0, lte=1), help="Mark words with at least this probability.")
     ] = 0.5,
+    engine: Engine = "auto",
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = 0,
@@ -42,7 +43,7 @@ def detect_replaced(
     texts
         Texts, each in quotes.
     """
-    loaded = load_model(run, checkpoint, device, threads)
+    loaded = load_model(run, checkpoint, device, threads, engine=engine)
     task = loaded.check_task("replaced-tokens")
     for chunk in read_chunks(texts, file):
         for text, words in zip(chunk, task.detect_replaced(loaded.model, chunk), strict=True):

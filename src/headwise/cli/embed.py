@@ -14,6 +14,7 @@ from cyclopts import Parameter, validators
 from headwise.cli.common import (
     Checkpoint,
     Device,
+    Engine,
     File,
     Json,
     Threads,
@@ -43,6 +44,7 @@ def embed(
     out: Annotated[Path | None, Parameter(help="Write the embeddings of texts to this .npy, .tsv or .json.")] = None,
     pool: Annotated[PoolName, Parameter(help="Pooling of token vectors into a text embedding.")] = "mean",
     normalised: Annotated[bool, Parameter(negative="", help="Normalise text embeddings to length 1.")] = False,
+    engine: Engine = "auto",
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = 0,
@@ -75,7 +77,7 @@ def embed(
     """
     if action in WORD_ACTIONS:
         return query_words(vectors, action, words, count, json_)
-    loaded = load_model(vectors, checkpoint, device, threads)
+    loaded = load_model(vectors, checkpoint, device, threads, engine=engine, states=True)
     encode = TextEncoder(loaded, pool, normalised)
     if action == "similar":
         return print_similar(encode, words, file, count, json_)

@@ -10,7 +10,17 @@ from typing import Annotated
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, Device, File, Json, Threads, escape_controls, load_model, read_chunks
+from headwise.cli.common import (
+    Checkpoint,
+    Device,
+    Engine,
+    File,
+    Json,
+    Threads,
+    escape_controls,
+    load_model,
+    read_chunks,
+)
 
 
 def fill_mask(
@@ -18,6 +28,7 @@ def fill_mask(
     *texts: str,
     file: File = None,
     count: Annotated[int, Parameter(validator=validators.Number(gte=1), help="Number of words to print per mask.")] = 5,
+    engine: Engine = "auto",
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = 0,
@@ -43,7 +54,7 @@ def fill_mask(
     texts
         Texts with [MASK] in them, each in quotes.
     """
-    loaded = load_model(run, checkpoint, device, threads)
+    loaded = load_model(run, checkpoint, device, threads, engine=engine)
     loaded.check_command("fill-mask")
     separators = chain([""], repeat("\n"))
     for chunk in read_chunks(texts, file):

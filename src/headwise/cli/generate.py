@@ -14,6 +14,7 @@ from cyclopts import Parameter, validators
 from headwise.cli.common import (
     Checkpoint,
     Device,
+    Engine,
     File,
     Int8,
     Json,
@@ -64,6 +65,7 @@ def generate(
     keep: Annotated[
         float, Parameter(validator=validators.Number(gte=0, lte=1), help="Share of an image's rows that is given.")
     ] = 0.5,
+    engine: Engine = "auto",
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = 0,
@@ -116,7 +118,7 @@ def generate(
     settings: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     settings |= {"beams": 1, "nbest": samples, "max_ratio": 0, "max_extra": length, "max_length": length}
     settings["temperature"] = temperature if temperature is not None else 0.0 if shots else 0.8
-    loaded = choose_backend(loaded, "native", int8, config=loaded.build_decode_config(**settings))
+    loaded = choose_backend(loaded, engine, int8, threads or 1, loaded.build_decode_config(**settings))
     live = samples == 1 and sys.stdout.isatty()
     separators = chain([""], repeat("---\n"))
     for chunk in read_chunks(prompts, file):

@@ -99,12 +99,20 @@ def export(
     run: Path,
     folder: Path,
     *,
-    to: Annotated[Literal["hf", "timm", "ctranslate2", "arpa"], Parameter(help="Output format.")],
+    to: Annotated[
+        Literal["hf", "timm", "ctranslate2", "onnx", "torch-export", "arpa"], Parameter(help="Output format.")
+    ],
     model_type: Annotated[
         str, Parameter(name="--as", help="For hf: the model_type to write, such as xlm-roberta instead of roberta.")
     ] = "",
-    int8: Annotated[bool, Parameter(negative="", help="For CTranslate2: store 8-bit weights.")] = False,
-    check: Check = False,
+    int8: Annotated[bool, Parameter(negative="", help="For CTranslate2 and ONNX: store 8-bit weights.")] = False,
+    check: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="Compare outputs with those of transformers, timm or onnxruntime; status 1 if they differ.",
+        ),
+    ] = False,
     checkpoint: Checkpoint = "best",
 ) -> None:
     """Export a run for other programs.
@@ -112,12 +120,18 @@ def export(
     --to hf writes a folder that transformers loads; MLP-Mixer, CaiT and VOLO, which it does not have, and models that
     were imported from timm are written in timm's layout. --to timm writes that layout only.
 
+    --to onnx writes a folder of ONNX models, which onnxruntime runs without the run, and the commands of Headwise, too
+    (headwise classify FOLDER ...). Its outputs are compared with those of torch before it appears. --to torch-export
+    writes the same graphs as programs of torch.export, for other programs.
+
     For example:
 
         headwise export runs/mine mine-hf --to hf
         headwise export runs/xlmr xlmr-hf --to hf --as xlm-roberta
         headwise export runs/levit levit-timm --to timm
         headwise export runs/mine mine-ct2 --to ctranslate2 --int8
+        headwise export runs/polarity polarity-onnx --to onnx --check
+        headwise export runs/mine mine-programs --to torch-export
         headwise export runs/shakespeare-ngram shakespeare.arpa --to arpa
 
     Parameters
@@ -133,14 +147,16 @@ def export(
     from headwise.inference.backends import explain_unsupported_model
 
     loaded = load(run, which=checkpoint)
-    if int8 and to != "ctranslate2":
-        raise UserError("--int8: is for --to ctranslate2; leave it out")
+    if int8 and to not in ("ctranslate2", "onnx"):
+        raise UserError("--int8: is for --to ctranslate2 and --to onnx; leave it out")
     if model_type and to != "hf":
         raise UserError("--as: is for --to hf; leave it out")
-    if check and to not in ("hf", "timm"):
-        raise UserError("--check: is for --to hf and --to timm; leave it out")
+    if check and to not in ("hf", "timm", "onnx"):
+        raise UserError("--check: is for --to hf, --to timm and --to onnx; leave it out")
     if to in ("hf", "timm"):
         export_folder(loaded, folder, "timm" if to == "timm" else "auto", model_type, check)
+    elif to in ("onnx", "torch-export"):
+        export_graphs(loaded, folder, to, int8, check)
     elif to == "arpa":
         from headwise.interop.arpa import export_arpa
 
@@ -152,6 +168,27 @@ def export(
 
         export_ctranslate2(loaded.model, loaded.experiment.model, loaded.tokenisers, folder, int8)
     print(folder)
+
+
+def export_graphs(
+    loaded: TrainedModel, folder: Path, to: Literal["onnx", "torch-export"], int8: bool, check: bool
+) -> None:
+    """Write a folder of graphs, and say how far their outputs are from those of the model."""
+    from headwise.experiment.graph_folder import write_graph_folder
+
+    difference = write_graph_folder(loaded, folder, to, int8)
+    if to == "onnx":
+        say(f"outputs of onnxruntime on random inputs: largest relative difference {difference:.1e}")
+    if int8 or check:
+        from headwise.experiment.graph_check import compare_answers, compare_scores
+
+        if int8 and (scores := compare_scores(loaded, folder)):
+            print(scores)
+        if check:
+            comparison = compare_answers(loaded, folder)
+            print(comparison)
+            if not comparison.equal and not int8:
+                raise SystemExit(1)
 
 
 def export_folder(loaded: Any, folder: Path, layout: Literal["auto", "timm"], model_type: str, check: bool) -> None:

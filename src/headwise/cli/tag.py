@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from headwise.cli.common import Checkpoint, Device, File, Json, Threads, load_model, read_chunks, say
+from headwise.cli.common import Checkpoint, Device, Engine, File, Json, Threads, load_model, read_chunks, say
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def tag(
     *texts: str,
     file: File = None,
     out: Out = None,
+    engine: Engine = "auto",
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = 0,
@@ -52,7 +53,7 @@ def tag(
         from headwise.inspect.files import check_ending
 
         check_ending(out, ".svg", ".png")
-    loaded = load_model(run, checkpoint, device, threads)
+    loaded = load_model(run, checkpoint, device, threads, engine=engine)
     if loaded.check_task("tag").config.scheme == "dssp":
         tag_residues(
             loaded, [sequence for chunk in read_chunks(texts, file) for sequence in read_sequences(chunk)], out, json_

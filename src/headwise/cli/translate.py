@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -13,6 +13,7 @@ from headwise.cli.common import (
     Checkpoint,
     CoveragePenalty,
     Device,
+    Engine,
     Ensemble,
     File,
     Int8,
@@ -44,10 +45,7 @@ def translate(
         bool | None, Parameter(negative="", help="Replace unknown words by the source words with most attention.")
     ] = None,
     dictionary: Annotated[str | None, Parameter(help="For --replace-unknown: a file of source TAB target.")] = None,
-    engine: Annotated[
-        Literal["auto", "native", "ctranslate2"],
-        Parameter(help="auto: CTranslate2 if it is installed and supports the model."),
-    ] = "auto",
+    engine: Engine = "auto",
     int8: Int8 = False,
     checkpoint: Checkpoint = "best",
     device: Device = "auto",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -10,6 +11,8 @@ from torch import Tensor
 
 from headwise.data.examples import Examples
 from headwise.text import BOS, EOS, PAD
+
+Batch = TypeVar("Batch")
 
 
 @dataclass(frozen=True)
@@ -29,9 +32,9 @@ class PairBatch:
         """The number of target tokens; synchronises with the device, so read it before `to`."""
         return int((self.target_out != PAD).sum())
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> PairBatch:
-        fields = (self.source, self.target_in, self.target_out, self.ids)
-        return PairBatch(*(tensor.to(device, non_blocking=non_blocking) for tensor in fields))
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
+        tensors = (getattr(self, field.name) for field in fields(self))
+        return type(self)(*(tensor.to(device, non_blocking=non_blocking) for tensor in tensors))
 
 
 def collate(examples: Examples, indices: np.ndarray) -> PairBatch:
@@ -50,6 +53,32 @@ def collate(examples: Examples, indices: np.ndarray) -> PairBatch:
     target[rows, target_lengths] = EOS
     arrays = (source, target_in, target, indices.astype(np.int64))
     return PairBatch(*map(torch.from_numpy, arrays))
+
+
+@runtime_checkable
+class HasRows(Protocol):
+    """A batch, or a field of one, that knows how to take some of its rows."""
+
+    def take_rows(self, rows: slice) -> Self: ...
+
+
+def take_rows(batch: Batch, rows: slice) -> Batch:
+    """Some rows of a batch: a dataclass of tensors (B, ...), None, and objects that know how, or such an object.
+
+    >>> batch = collate(Examples.from_rows([([4, 5], [6]), ([7], [8, 9])]), np.array([0, 1]))
+    >>> take_rows(batch, slice(1, None)).source.tolist()
+    [[7, 2, 0]]
+    """
+
+    if isinstance(batch, HasRows):
+        return batch.take_rows(rows)
+
+    def take(value: Any) -> Any:
+        if value is None or isinstance(value, Tensor):
+            return None if value is None else value[rows]
+        return value.take_rows(rows)
+
+    return replace(batch, **{field.name: take(getattr(batch, field.name)) for field in fields(batch)})  # type: ignore
 
 
 def _pad_rows(examples: Examples, sides: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ document.
 DISCREPANCY: BERT masks its corpus once, here masks are drawn for every epoch (dynamic masking: Liu et al. 2019). It
 cuts pairs between sentences; here a text is cut between any two tokens.
 
-Letters: B rows, T positions.
+Letters: B rows, T positions, N tokens to be predicted.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ class MaskedBatch:
 
     ids: Tensor  # (B, T)
     labels: Tensor  # (B, T) the tokens to be predicted; PAD elsewhere
+    # (N,) where these are among the B * T: to look for them in the labels would be a wait for the device
+    positions: Tensor
     next_sentence_labels: Tensor | None = (
         None  # (B,) 0: the second text follows the first; 1: is random; 2: precedes it
     )
@@ -43,6 +45,15 @@ class MaskedBatch:
     def tokens(self) -> int:
         """The number of input tokens; synchronises with the device, so read it before `to`."""
         return int((self.ids != PAD).sum())
+
+    @classmethod
+    def of(cls, ids: Tensor, labels: Tensor, next_sentence_labels: Tensor | None = None) -> MaskedBatch:
+        """A batch on the host, whose positions are looked for in the labels."""
+        return cls(ids, labels, (labels != PAD).flatten().nonzero()[:, 0], next_sentence_labels)
+
+    def take_rows(self, rows: slice) -> MaskedBatch:
+        following = None if self.next_sentence_labels is None else self.next_sentence_labels[rows]
+        return MaskedBatch.of(self.ids[rows], self.labels[rows], following)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> MaskedBatch:
         tensors = {name: tensor for name, tensor in vars(self).items() if tensor is not None}
@@ -76,7 +87,7 @@ class MaskedBlocks(DenoisingBlocks[MaskedBatch]):
             rows = [np.append(text, EOS) for text in self.read_texts(starts, self.context)]
         ids = pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True, padding_value=PAD)
         masked, labels = self.add_noise(ids.numpy(), random)
-        return MaskedBatch(torch.from_numpy(masked), torch.from_numpy(labels), next_sentence_labels)
+        return MaskedBatch.of(torch.from_numpy(masked), torch.from_numpy(labels), next_sentence_labels)
 
     def add_noise(self, ids: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Corrupted ids, and the tokens to be predicted; (B, T) each."""

@@ -46,12 +46,14 @@ NEUTRAL = {
 }  # fmt: skip
 
 
-def from_generation_config(values: Mapping[str, Any], to_our_id: Callable[[int], int] = int) -> dict[str, Any]:
+def from_generation_config(
+    values: Mapping[str, Any], to_our_id: Callable[[int], int] = int, where: str = "generation_config.json"
+) -> dict[str, Any]:
     """The settings of `[decode]` of a generation config: those that search as `generate` does with these values.
 
     Keys that are not given have the defaults of `generate`, except for the maximum length, which stays that of
     `[decode]`. `to_our_id` maps token ids of the folder to those of the imported model. Null is ignored; a key that
-    would change outputs and is not supported raises.
+    would change outputs and is not supported raises; errors begin with `where`.
 
         >>> from_generation_config({"num_beams": 4, "max_new_tokens": 64, "forced_eos_token_id": 2})
         ... # doctest: +NORMALIZE_WHITESPACE
@@ -59,7 +61,7 @@ def from_generation_config(values: Mapping[str, Any], to_our_id: Callable[[int],
          'forced_eos_token_id': 2, 'max_ratio': 0.0, 'max_extra': 64, 'max_length': 64}
     """
     given = {key: value for key, value in values.items() if value is not None}
-    check_keys(given)
+    check_keys(given, where)
     settings: dict[str, Any] = {"convention": "generate", "length_penalty": 1.0, "early_stopping": False}
     settings |= {ours: given[theirs] for theirs, ours in NUMBERS.items() if theirs in given}
     settings |= {key: map_ids(given[key], to_our_id) for key in TOKENS if key in given}
@@ -107,14 +109,14 @@ def to_generation_config(config: DecodeConfig, to_hf_id: Callable[[int], int] = 
     return data | ({"stop_strings": list(config.stop)} if config.stop else {})
 
 
-def check_keys(given: Mapping[str, Any]) -> None:
+def check_keys(given: Mapping[str, Any], where: str) -> None:
     """Raise if a key would change outputs and is not supported."""
     known = IGNORED | {*NUMBERS, *SAMPLING, *TOKENS, *LENGTHS}
     for key, value in given.items():
         if key not in known and value not in NEUTRAL.get(key, ()):
-            raise UserError(f"generation_config.json: {key}: {value!r} is not supported; remove it")
+            raise UserError(f"{where}: {key}: {value!r} is not supported; remove it")
     if isinstance(given.get("forced_eos_token_id"), list):
-        raise UserError("generation_config.json: forced_eos_token_id: a list is not supported; choose one id")
+        raise UserError(f"{where}: forced_eos_token_id: a list is not supported; choose one id")
 
 
 def map_ids(value: Any, to_our_id: Callable[[int], int]) -> Any:

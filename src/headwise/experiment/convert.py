@@ -14,9 +14,10 @@ from headwise.decode.config import DecodeConfig
 from headwise.decode.ensemble import Ensemble
 from headwise.errors import UserError
 from headwise.experiment.config import Experiment
+from headwise.experiment.graph_folder import read_graph_folder
 from headwise.experiment.native_folder import read_native_folder, write_native_folder
 from headwise.inference.trained_model import TrainedModel
-from headwise.interop.folders import is_native_folder
+from headwise.interop.folders import is_graph_folder, is_native_folder
 from headwise.interop.gguf_llama import read_gguf
 from headwise.interop.hf.hub import find_folder
 from headwise.interop.hf.image_processor import PROCESSOR
@@ -51,7 +52,9 @@ def from_hf(source: Path | str, revision: str = "", trust: bool = False) -> Trai
     `trust` is that of `load`, for a folder that was exported from a run with parts of its own; other code is never
     executed."""
     folder = find_folder(source, revision)
-    if is_native_folder(folder.path):
+    if is_graph_folder(folder.path):
+        loaded = read_graph_folder(folder.path, trust)
+    elif is_native_folder(folder.path):
         loaded = read_native_folder(folder.path, trust)
     else:
         loaded = to_trained_model(read_folder(folder.path), folder.path)

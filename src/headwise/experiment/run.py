@@ -20,6 +20,7 @@ from headwise.errors import UserError
 from headwise.experiment.config import Experiment
 from headwise.experiment.convert import from_hf
 from headwise.experiment.extend import Extension, extend_budget
+from headwise.experiment.group import connect, describe_launch, find_launched_run, open_shared
 from headwise.experiment.load import load, load_vectors, read_experiment
 from headwise.inference.trained_model import TrainedModel
 from headwise.interop.hf.hub import is_repository
@@ -31,9 +32,9 @@ from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique_tens
 from headwise.runs.data_record import read_record, write_record
 from headwise.tasks.base import AnyModelTask, TrainingData
 from headwise.text.tokenisers import Tokenisers
-from headwise.train import hardware
 from headwise.train.fit_once import fit_once
 from headwise.train.loop import Result, train
+from headwise.train.parallel.group import Group, join
 from headwise.train.state import Metric
 from headwise.tuning.config import parse_run_reference
 from headwise.tuning.freezing import apply_tuning, compute_lr_scales, describe_size
@@ -50,25 +51,39 @@ def train_experiment(
     experiment: Experiment, folder: str | Path = "runs", announce: Announce = ignore, **options: Any
 ) -> tuple[Run, Result]:
     """Train an experiment in a new run folder `folder/name`. `announce` gets lines about data and model; further
-    options are those of `headwise.train.loop.train`."""
-    hardware.prepare(experiment.train)  # before the first tensor: worker threads read its flags when they start
+    options are those of `headwise.train.loop.train`. Under torchrun all processes call this, and train one model."""
+    with join() as group:
+        connect(group, experiment)
+        if not group.is_main:
+            return _resume(open_shared(group), ignore, group, **options)
+        if path := find_launched_run(folder):
+            return _resume(Run.open(path), announce, group, **options)
+        return _begin(experiment, folder, announce, group, **options)
+
+
+def _begin(
+    experiment: Experiment, folder: str | Path, announce: Announce, group: Group, **options: Any
+) -> tuple[Run, Result]:
+    """Train a new run."""
     for observer in experiment.train.observers:
         observer.build()  # a package that is not installed is an error before there is a folder
     prepared, model, origin = _init_model(experiment, announce)
     task, data = _build_data(experiment, prepared, model)  # errors in the data come before there is a folder
+    if data is None and group.size > 1:
+        raise UserError(f"the model '{experiment.model.kind}' is fitted by one process; leave out --processes")
     first = Checkpoint({"step": 0}, unique_tensors(model))
     check_finite(first)
     files = record_files(prepared.files, resolve_cache_root(experiment.data.cache))
     sized = experiment.replace(model=task.set_sizes(experiment.model))
     config, parts = sized.model_dump(mode="json"), collect_parts(experiment)
-    info = {"init_from": dict(origin)} if origin else {}
+    info = {**({"init_from": dict(origin)} if origin else {}), **describe_launch(group)}
     run = Run.create_unique(folder, experiment.name or "run", config, parts, info)
     write_record(run, Path(), files)
     prepared.tokenisers.save(run.tokenizer)
     run.seal()
     if experiment.init_from:  # a resumed run does not need the pretrained model again
         save(run, first)
-    return run, _train(run, experiment, prepared, model, task, data, announce, **options)
+    return run, _train(run, experiment, prepared, model, task, data, announce, group, **options)
 
 
 def resume(
@@ -91,9 +106,28 @@ def resume(
     """
     run, extension = Run.open(path), Extension(steps, epochs, minutes)
     experiment = read_experiment(run, trust)
+    with join() as group:
+        budgets = {"--steps": steps, "--epochs": epochs, "--minutes": minutes}
+        connect(group, experiment, **budgets)
+        if not group.is_main:  # the main process has extended the budget and recorded the data before
+            return _resume(open_shared(group), ignore, group, data_root=data_root, trust=trust, **options)
+        return _resume(run, announce, group, extension, data_root, changed_data, trust, **options)
+
+
+def _resume(
+    run: Run,
+    announce: Announce,
+    group: Group,
+    extension: Extension = Extension(),  # noqa: B008  (a frozen value)
+    data_root: str | Path = "",
+    changed_data: bool = False,
+    trust: bool = False,
+    **options: Any,
+) -> tuple[Run, Result]:
+    """Resume a run; also what all but the main process do with a run that the main process has begun."""
+    experiment = read_experiment(run, trust)
     if not run.tokenizer.exists() or (experiment.init_from and not run.steps()):
         raise UserError(f"{run.path} ended before training began; train it anew")
-    hardware.prepare(experiment.train)
     record = read_record(run)
     location = locate_data(experiment.data, run.path, record, data_root)
     if not changed_data:  # before anything is prepared
@@ -116,7 +150,7 @@ def resume(
         files = record_files(prepared.files, resolve_cache_root(location.data.cache))
         with run.lock():
             write_record(run, location.base, relative_to_base(location, files))
-    return run, _train(run, experiment, prepared, model, task, data, announce, **options)
+    return run, _train(run, experiment, prepared, model, task, data, announce, group, **options)
 
 
 def _init_model(experiment: Experiment, announce: Announce) -> tuple[Prepared, nn.Module, Mapping[str, str]]:
@@ -221,8 +255,11 @@ def _train(
     task: AnyModelTask,
     data: TrainingData | None,
     announce: Announce,
+    group: Group,
     **options: Any,
 ) -> Result:
+    if group.is_main:
+        group.broadcast(str(run.path.resolve()))
     config = experiment.train.for_width(getattr(experiment.model, "width", 0))
     summary = f"{len(prepared.valid):,} to validate; {task.units}"
 
@@ -257,5 +294,5 @@ def _train(
     scales = compute_lr_scales(model, experiment.model.lr_scales(), experiment.tuning.layer_lr_decay)
     scales |= task.lr_scales
     options["flops_per_token"] = count_training_flops(experiment, task)
-    options["learner_class"] = task.learner_class
+    options |= {"learner_class": task.learner_class, "group": group}
     return train(run, model, task, data, config, experiment.seed, lr_scales=scales, **options)

@@ -70,6 +70,15 @@ class TrainedModel:
     data_root: str | Path = ""  # the folder that has the run's data; empty: see headwise.data.locate
     origin: Mapping[str, str] = field(default_factory=dict, compare=False)  # the repository that it was imported from
 
+    def __repr__(self) -> str:
+        where = f", run={str(self.run.path)!r}" if self.run else ""
+        return f"TrainedModel(task={self.experiment.task.kind!r}, model={type(self.model).__name__}{where})"
+
+    def _repr_html_(self) -> str | None:
+        """In a notebook, the curves of its run and the tree of its modules."""
+        shown = [part._repr_html_() for part in (self.run, self.model) if hasattr(part, "_repr_html_")]
+        return "".join(shown) or None
+
     def to(self, device: str | torch.device) -> TrainedModel:
         """The trained model on another device."""
         return replace(self, model=self.model.to(device))

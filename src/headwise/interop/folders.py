@@ -10,11 +10,19 @@ from headwise.utils import files
 from headwise.utils.files import atomic_folder
 
 NATIVE_TYPE = "headwise"  # model_type of a folder with our own config, for models that transformers cannot express
+ONNX_TYPE, TORCH_EXPORT_TYPE = "headwise-onnx", "headwise-torch-export"  # of a folder of exported graphs
 
 
 def is_native_folder(folder: Path) -> bool:
     """Whether a folder has Headwise's own config."""
     return (folder / "config.json").is_file() and read_json(folder / "config.json").get("model_type") == NATIVE_TYPE
+
+
+def is_graph_folder(folder: Path) -> bool:
+    """Whether a folder has exported graphs."""
+    if not (folder / "config.json").is_file():
+        return False
+    return read_json(folder / "config.json").get("model_type") in (ONNX_TYPE, TORCH_EXPORT_TYPE)
 
 
 def read_native_tables(folder: Path) -> dict[str, Any]:

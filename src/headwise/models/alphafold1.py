@@ -84,8 +84,10 @@ class DistanceNetwork(nn.Module):
         """Count bins of true distances (B, n, m) by offset; negative ones are unknown. The potential is corrected by
         what an offset alone says of a distance."""
         known = distances >= 0
-        places = offsets.abs().clamp(max=MAX_OFFSET)[known] * self.bins + distances[known]
-        self.reference_counts += torch.bincount(places, minlength=(MAX_OFFSET + 1) * self.bins).view(-1, self.bins)
+        places = offsets.abs().clamp(max=MAX_OFFSET) * self.bins + distances.clamp(min=0)
+        counts = torch.zeros_like(self.reference_counts)  # not added to singly: 2^24 + 1 is 2^24 in 32 bits
+        counts.view(-1).index_add_(0, places.flatten(), known.flatten().to(counts.dtype))
+        self.reference_counts += counts
 
     @property
     def reference(self) -> Tensor:

@@ -194,9 +194,9 @@ class AlphaFold2(HtmlTree, nn.Module):
         m, z = self.evoformer(m, z, msa_keep, pair_keep, ctx.at("evoformer"))
         return m, z, rows
 
-    def make_blank_inputs(self, rows: int, length: int) -> tuple[Features]:
-        """Features on the meta device with an alignment of the published size, to count costs."""
-        return (make_blank_features(rows, length, MsaSettings(), templates=4, device="meta"),)
+    def make_blank_inputs(self, rows: int, length: int, device: str = "meta") -> tuple[Features]:
+        """Features with an alignment of the published size, to count costs."""
+        return (make_blank_features(rows, length, MsaSettings(), templates=4, device=device),)
 
 
 SMALL: dict[str, Any] = {

@@ -128,9 +128,9 @@ def count_saved_bytes(model: nn.Module, rows: int, length: int, image: Image) ->
     targets = batch[-1][:, 0] if isinstance(model, SequenceClassifier) else batch[-1]
     labels = {"labels": targets} if isinstance(model, Learning) else {}
     model.train()
-    # The number of masked tokens is unknown on the meta device: assume all.
-    all_masked = torch.fx.experimental._config.patch(meta_nonzero_assume_all_nonzero=True)  # type: ignore[attr-defined]
-    with all_masked, Fused(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+    # How many tokens an adaptive softmax finds in a cluster is unknown on the meta device: assume all.
+    all_tokens = torch.fx.experimental._config.patch(meta_nonzero_assume_all_nonzero=True)  # type: ignore[attr-defined]
+    with all_tokens, Fused(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         model(*batch, **labels)
     return sum(tensor.numel() * tensor.element_size() for tensor in _unique_storages(saved))
 

@@ -72,7 +72,7 @@ class Detector(HtmlTree, nn.Module):
         """Detections from every decoder layer, with the same norm and heads, for auxiliary losses."""
         memory = {"encoder": self.encoder(pixels, Context(), keep)}
         side = Collector("layer", onward=SIDE.get())
-        target = memory["encoder"].x.new_zeros(len(pixels), self.queries, self.width)
+        target = memory["encoder"].x.new_zeros(pixels.shape[0], self.queries, self.width)
         self.decoder(Stream.of(target), Context(memory, side=side).at("decoder"))
         x = self.decoder.final(torch.stack([stream.x for stream in side.list_values("layer")]))  # (L, B, Q, C)
         return tuple(map(Detections, self.classes(x), self.boxes(x)))

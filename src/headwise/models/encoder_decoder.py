@@ -39,8 +39,8 @@ class EncoderDecoder(GenerativeModel):
 
     def start(self, source: Tensor, beams: int = 1) -> DecodingState:
         """Encode the sources (B, S) and return a decoding state with `beams` rows for each."""
-        cache = DecodingCache(len(source) * beams, beams)
+        cache = DecodingCache(source.shape[0] * beams, beams)
         state = DecodingState.begin(self.decoder, self.encoder.read(source), cache)
         if self.decoder.prefix_id is not None:
-            self.step(source.new_full((len(source) * beams,), self.decoder.prefix_id), state)
+            self.step(source.new_full((source.shape[0] * beams,), self.decoder.prefix_id), state)
         return state

@@ -107,7 +107,7 @@ class TemplateEmbedding(nn.Module):
         keep = None if pair_keep is None else pair_keep.repeat_interleave(count, dim=0)
         for number, block in enumerate(self.layers):
             t = block(t, keep, ctx.at(number))
-        t = self.norm(t).view(batch, count, length, length, -1).permute(0, 2, 3, 1, 4)  # (B, L, L, T, W)
+        t = self.norm(t).view(batch, count, length, length, t.shape[-1]).permute(0, 2, 3, 1, 4)  # (B, L, L, T, W)
         known = features.template_keep[:, None, None].expand(t.shape[:-1]).flatten(0, 2)  # (BLL, T)
         memory = Stream.of(t.flatten(0, 2), known)  # (BLL, T, W)
         update = self.attention(Stream.of(z.flatten(0, 2).unsqueeze(1)), Context({"templates": memory}))  # (BLL, 1, K)

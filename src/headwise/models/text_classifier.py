@@ -170,12 +170,13 @@ class SpanClassifier(HtmlTree, nn.Module):
         if labels is None:
             return logits
         log_p = logits.log_softmax(1)
-        plain = F.nll_loss(log_p, labels, ignore_index=-1, reduction="sum")
+        length = log_p.shape[1]  # torch refuses classes of which there are none
+        plain = F.nll_loss(log_p, labels, ignore_index=-1, reduction="sum") if length else log_p.sum()
         count = (labels >= 0).sum().clamp(min=1)
         if not label_smoothing:
             return Loss(plain, plain.detach(), count)
         # Label smoothing over the unmasked positions: for the others log P is minus infinity.
         possible = second.unsqueeze(-1)
-        uniform = -log_p.masked_fill(~possible, 0.0).sum(1) / possible.sum(1)  # (B, T, 2) -> (B, 2)
-        smooth = (1 - label_smoothing) * plain + label_smoothing * uniform[labels >= 0].sum()
+        uniform = -log_p.masked_fill(~possible, 0.0).sum(1) / possible.sum(1).clamp(min=1)  # (B, T, 2) -> (B, 2)
+        smooth = (1 - label_smoothing) * plain + label_smoothing * uniform.where(labels >= 0, 0.0).sum()
         return Loss(smooth, plain.detach(), count)

@@ -39,7 +39,7 @@ def compute_lddt(predicted: Tensor, true: Tensor, residues: Tensor) -> Tensor:
     Pairs are those of different residues within 15 Å in the true structure; a pair counts by the share of the
     thresholds 0.5, 1, 2, 4 Å that its change of distance is within.
     """
-    preserved, pairs = _score_pairs(predicted, true, residues)
+    preserved, pairs = score_pairs(predicted, true, residues)
     count = int(residues.max()) + 1 if len(residues) else 0
     sums = torch.zeros(2, count, dtype=true.dtype, device=true.device)
     sums.index_add_(1, residues, torch.stack([preserved.sum(1), pairs.sum(1).to(true.dtype)]))
@@ -48,11 +48,11 @@ def compute_lddt(predicted: Tensor, true: Tensor, residues: Tensor) -> Tensor:
 
 def compute_mean_lddt(predicted: Tensor, true: Tensor, residues: Tensor) -> float:
     """lDDT over all pairs."""
-    preserved, pairs = _score_pairs(predicted, true, residues)
+    preserved, pairs = score_pairs(predicted, true, residues)
     return float(preserved.sum(dtype=torch.double) / pairs.sum())
 
 
-def _score_pairs(predicted: Tensor, true: Tensor, residues: Tensor) -> tuple[Tensor, Tensor]:
+def score_pairs(predicted: Tensor, true: Tensor, residues: Tensor) -> tuple[Tensor, Tensor]:
     """The share of thresholds that each pair is within, and which pairs count, both (N, N)."""
     distances = compute_distances(true)
     pairs = (distances < LDDT_RADIUS) & (residues[:, None] != residues)

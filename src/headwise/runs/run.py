@@ -337,11 +337,16 @@ def _try_lock(file: IO[str]) -> bool:
     return True
 
 
+def find_versions() -> dict[str, str]:
+    """The versions of the packages that results depend on."""
+    packages = {name: version(name) for name in ("headwise", "torch", "numpy", "safetensors")}
+    return packages | {"python": platform.python_version()}
+
+
 def _collect_info() -> dict[str, Any]:
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {name: version(name) for name in ("headwise", "torch", "numpy", "safetensors")}
-        | {"python": platform.python_version()},
+        "versions": find_versions(),
         "platform": platform.platform(),
         "cpu": describe_cpu(),
     }

@@ -12,9 +12,10 @@ from time import perf_counter, time
 from typing import Any
 
 from headwise.serve.errors import RequestError
-from headwise.serve.pool import Job, Message, ServedModel
+from headwise.serve.pool import Job, ServedModel
 from headwise.serve.routing import Answer, Call, EventStream, Route
 from headwise.serve.schemas import ChatRequest, CompletionRequest, EmbeddingRequest, OpenAIFields
+from headwise.web.channel import Message
 
 DEFAULT_TOKENS = 16  # of a completion, as OpenAI's
 DEFAULT_CHAT_TOKENS = 256

@@ -9,7 +9,7 @@ from typing import Any
 
 from headwise.serve.errors import RequestError
 from headwise.serve.limits import MAX_IMAGE_BODY, MAX_JSON_BYTES
-from headwise.serve.pool import Message, ServedModel
+from headwise.serve.pool import ServedModel
 from headwise.serve.routing import Answer, Call, EventStream, Route
 from headwise.serve.schemas import (
     AnswerRequest,
@@ -25,6 +25,7 @@ from headwise.serve.schemas import (
     TextsRequest,
     TranslateRequest,
 )
+from headwise.web.channel import Message
 
 
 def list_texts(given: str | list[str]) -> list[str]:

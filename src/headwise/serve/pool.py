@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from headwise.config.plugins import list_options
 from headwise.errors import UserError
-from headwise.serve.channel import pack, receive
 from headwise.serve.errors import RequestError
 from headwise.serve.limits import ServeLimits
+from headwise.web.channel import Message, pack, receive
+from headwise.web.launcher import Launched, Launcher
 
 log = logging.getLogger(__name__)
-Message = dict[str, Any]
 LOAD_SECONDS = 600.0
 MAX_BACKOFF = 30.0  # seconds before a worker that keeps dying is started again
-READ_LIMIT = 2**20  # bytes buffered from a worker before it has to wait
 
 
 @dataclass(frozen=True)
@@ -70,61 +66,6 @@ class Job:
             yield message
             if message["type"] == "done":
                 return
-
-
-class Launcher:
-    """Starts worker processes. One that has imported everything, and waits to be told its model, is kept in reserve:
-    importing torch takes seconds, and a worker that died is replaced within one."""
-
-    def __init__(self, spare: bool):
-        self.keeps_spare = spare
-        self._spare: Launched | None = None
-
-    async def launch(self) -> Launched:
-        spare, self._spare = self._spare, None
-        if spare is not None and spare.process.returncode is None:
-            return spare
-        return await self._start()
-
-    async def fill(self) -> None:
-        """Start the spare process, unless there is one."""
-        if self.keeps_spare and self._spare is None:
-            self._spare = await self._start()
-
-    async def _start(self) -> Launched:
-        ours, theirs = socket.socketpair()
-        words = ["-m", "headwise.serve.worker", str(theirs.fileno()), *list_options()]
-        with theirs:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, *words, pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL
-            )
-        reader, writer = await asyncio.open_connection(sock=ours, limit=READ_LIMIT)
-        return Launched(process, reader, writer)
-
-    async def close(self) -> None:
-        self.keeps_spare = False
-        if self._spare is not None:
-            await self._spare.close()
-
-
-@dataclass
-class Launched:
-    """A worker process, and the channel to it."""
-
-    process: asyncio.subprocess.Process
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-
-    async def close(self) -> None:
-        """A worker ends when its channel is closed; one that does not is killed."""
-        self.writer.close()
-        try:
-            async with asyncio.timeout(2):
-                await self.process.wait()
-        except TimeoutError:
-            with suppress(ProcessLookupError):
-                self.process.kill()
-            await self.process.wait()
 
 
 class ServedModel:
@@ -241,7 +182,7 @@ class ModelPool:
     """All models by name. Names are looked up here alone: none of them ever becomes a path."""
 
     def __init__(self, specs: Sequence[ModelSpec], limits: ServeLimits, spare: bool = True):
-        self.launcher = Launcher(spare)
+        self.launcher = Launcher("headwise.serve.worker", list_options(), spare)
         self.models: Mapping[str, ServedModel] = {spec.name: ServedModel(spec, limits, self.launcher) for spec in specs}
         self.limits = limits
         self._tasks: list[asyncio.Task[None]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import socket
 from collections.abc import Callable
@@ -60,8 +61,9 @@ async def _serve(config: ServeConfig, listener: socket.socket, say: Callable[[st
     service = build_service(pool, config.limits)
     server = make_server(
         guard_service(service, config.address), config.limits.drain_seconds, service.drain, config.tls,
-        config.behind_proxy,
+        config.behind_proxy, service.refuse_at_once,
     )  # fmt: skip
+    gc.freeze()  # what lives as long as the process need not be looked through while requests are answered
     serving = asyncio.create_task(server.serve(sockets=[listener]))  # /health answers while models are loaded
     others = [asyncio.create_task(serve_metrics(service, config.metrics_port))] if config.metrics_port else []
     try:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from time import perf_counter, time
 from typing import Any
 from urllib.parse import parse_qsl
@@ -18,10 +20,11 @@ from headwise.serve.metrics import Metrics
 from headwise.serve.parsing import parse_object, validate_body
 from headwise.serve.pool import ModelPool
 from headwise.serve.routing import Answer, Call, EventStream, Route
-from headwise.web.guard import BodyTooLong, Receive, Scope, Send
+from headwise.web.guard import HEADERS, BodyTooLong, Receive, Scope, Send
 
 log = logging.getLogger(__name__)
 DRAINING = "the service is being stopped; send this to another"
+FULL = "there are as many requests as the server takes; try again"
 
 
 class ClientGone(Exception):
@@ -47,6 +50,27 @@ class Service:
     def get_max_bytes(self, path: str) -> int:
         route = self.by_path.get(path)
         return route.max_bytes if route else MAX_JSON_BYTES
+
+    def refuse_at_once(self, method: str, path: str) -> bytes:
+        """The whole answer to a request, not yet parsed, that needs a worker while there is no place for it; nothing
+        if it is to be read."""
+        route = self.by_path.get(path)
+        if route is None or not route.computes or method != route.method:
+            return b""
+        refusal = self._find_refusal()
+        if refusal is None:
+            return b""
+        self.metrics.observe(route.path, refusal.status, 0.0)
+        return write_refusal(path, refusal.message, refusal.wait)
+
+    def _find_refusal(self) -> RequestError | None:
+        """Why nothing can be computed now."""
+        if self.draining:
+            return RequestError(503, DRAINING, wait=5)
+        if self.pool.is_full:
+            wait = max(model.wait for model in self.pool.models.values())
+            return RequestError(503, FULL, wait=wait)
+        return None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started, path = perf_counter(), scope["path"]
@@ -102,11 +126,8 @@ class Service:
             raise RequestError(404, "there is nothing at this path; see /openapi.json")
         if method != route.method:
             raise RequestError(405, f"this path takes {route.method}, not {scope['method'][:20]}")
-        if route.computes and self.draining:
-            raise RequestError(503, DRAINING, wait=5)
-        if route.computes and self.pool.is_full:  # before the body is read: refusing is quick
-            wait = max(model.wait for model in self.pool.models.values())
-            raise RequestError(503, "there are as many requests as the server takes; try again", wait=wait)
+        if route.computes and (refusal := self._find_refusal()):  # also before a body is read that comes slowly
+            raise refusal
         return route
 
     async def _read_body(self, route: Route, scope: Scope, receive: Receive) -> Any:
@@ -164,6 +185,15 @@ class Service:
         headers = (("retry-after", str(error.wait)),) if error.wait else ()
         content = format_error(path, error.status, error.message, error.param, error.code)
         await Answer(content, error.status, headers=headers).send(path, send)
+
+
+@cache
+def write_refusal(path: str, message: str, wait: int) -> bytes:
+    """An answer 503 as it goes over the connection, which is closed."""
+    body = json.dumps(format_error(path, 503, message)).encode()
+    headers = {"content-type": "application/json", "content-length": str(len(body)), "retry-after": str(wait)}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in (headers | HEADERS | {"connection": "close"}).items())
+    return f"HTTP/1.1 503 Service Unavailable\r\n{lines}\r\n".encode() + body
 
 
 def parse_form(body: bytes) -> dict[str, Any]:

@@ -7,22 +7,18 @@ and again. It ends when the front process does.
 
 from __future__ import annotations
 
-import logging
 import os
-import signal
-import socket
 import sys
 import threading
-import traceback
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
 from headwise.config.plugins import take_options
 from headwise.errors import UserError
-from headwise.serve.channel import Channel
+from headwise.web.channel import Channel, Message
+from headwise.web.worker import open_channel, read_memory, report
 
 if TYPE_CHECKING:
     from headwise.inference.trained_model import TrainedModel
@@ -30,8 +26,6 @@ if TYPE_CHECKING:
     from headwise.serve.encoder_batching import EncoderBatcher
     from headwise.serve.generation import GenerationJob
 
-log = logging.getLogger(__name__)
-Message = dict[str, Any]
 GENERATE = "generate"  # the operation of all requests that write token by token
 MAX_LENGTH = 8192  # of an input, as the batches count it; the tasks split what is longer
 
@@ -240,27 +234,10 @@ class Worker:
         }  # fmt: skip
 
 
-def report(error: Exception) -> str:
-    """Log an error with its traceback; a sentence for the client, which does not learn where our files are."""
-    log.error("%s", "".join(traceback.format_exception(error)))
-    if isinstance(error, MemoryError) or "allocate memory" in str(error):
-        return "the server has too little memory for this request; send a smaller one"
-    return "the server failed while it computed the answer; its log says why"
-
-
 def estimate_tokens(value: Any) -> int:
     """About how many tokens an input has, to run inputs of similar length together."""
     texts = value.values() if isinstance(value, dict) else (value,)
     return min(MAX_LENGTH, 1 + sum(len(text) for text in texts if isinstance(text, str)) // 4)
-
-
-def read_memory() -> int:
-    """Resident memory of this process in bytes; 0 where /proc does not tell."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def find_context(trained: TrainedModel) -> int:
@@ -286,11 +263,7 @@ def describe(trained: TrainedModel, chat: ChatTemplate | None, spec: Message) ->
 
 
 def main(words: list[str]) -> None:
-    for ignored in (signal.SIGINT, signal.SIGTERM):  # the front process decides when requests in flight are done
-        signal.signal(ignored, signal.SIG_IGN)
-    sys.stdout = sys.stderr
-    channel = Channel(socket.socket(fileno=int(words[0])))
-    logging.basicConfig(level=logging.WARNING, format="headwise: %(message)s", stream=sys.stderr)
+    channel = open_channel(words[0])
     try:
         take_options(words[1:])
         from headwise.serve.loading import load_for_serving  # torch: seconds, before it is known which model is wanted

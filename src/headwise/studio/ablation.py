@@ -24,6 +24,7 @@ from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.language_model import LanguageModel
 from headwise.studio.decoding import build_request, get_prompt_tokens, token_labels
 from headwise.studio.limits import MAX_SCORED_TOKENS
+from headwise.studio.progress import report
 from headwise.studio.texts import get_input_tokeniser, report_unknown
 
 NEW_TOKENS = 8  # tokens that a language model generates if no output is given
@@ -119,6 +120,7 @@ class AblationCase:
                 log_probs = self.compute_logits(end - start).log_softmax(-1, dtype=torch.float32)
             output = torch.tensor(self.output, device=log_probs.device).expand(end - start, -1)
             batches.append(log_probs.gather(2, output[..., None])[..., 0])  # (n, T, V) -> (n, T)
+            report(end, masks.rows)
         return torch.cat(batches)
 
     @property

@@ -12,26 +12,24 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from headwise.errors import UserError
-from headwise.studio.model_pool import Busy, ModelPool
 from headwise.studio.routes import ROUTES
-from headwise.studio.run_registry import RunRegistry
+from headwise.studio.worker_pool import WorkerError, WorkerPool
 from headwise.web.disconnect import CancelOnDisconnect
 from headwise.web.guard import MAX_BYTES, Address, Guard, Rules
 from headwise.web.static import StaticFile, read_static_files
 
 MAX_JSON_BYTES = 2**19  # of bodies that are no files
 FILES = ("/api/picture", "/api/fold")  # routes that take images and alignments
-PRELOAD_DELAY = 1.0  # seconds after the first page; importing PyTorch earlier would slow that page down
+PRELOAD_DELAY = 1.0  # seconds after the first page; starting the second worker earlier would slow that page down
 
 
-def build_app(registry: RunRegistry, address: Address) -> Guard:
-    """Build the application that serves these runs."""
+def build_app(pool: WorkerPool, address: Address) -> Guard:
+    """Build the application in front of these workers."""
     app = FastAPI(title="Headwise studio", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
     app.exception_handler(UserError)(handle_user_error)
     app.exception_handler(RequestValidationError)(handle_invalid_request)
     app.exception_handler(HTTPException)(handle_http_error)
-    app.exception_handler(Busy)(handle_busy)
-    pool = ModelPool(registry)
+    app.exception_handler(WorkerError)(handle_worker_error)
     for routes in ROUTES:
         app.include_router(routes(pool))
     add_static_files(app, pool)
@@ -43,7 +41,7 @@ def get_max_bytes(path: str) -> int:
     return MAX_BYTES if path.startswith(FILES) else MAX_JSON_BYTES
 
 
-def add_static_files(app: FastAPI, pool: ModelPool) -> None:
+def add_static_files(app: FastAPI, pool: WorkerPool) -> None:
     """Serve the static files. They are listed and read once, so no request can name another path."""
     root = Path(str(resources.files("headwise.studio") / "static"))
     trace = Path(str(resources.files("headwise.inspect") / "trace.js"))  # which pages of `headwise inspect` have inside
@@ -64,9 +62,11 @@ async def handle_user_error(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"error": str(error)}, 400)
 
 
-async def handle_busy(request: Request, error: Exception) -> JSONResponse:
-    """Too many requests are waiting: status 503, and when to come back."""
-    return JSONResponse({"error": "the studio is busy; try again in a moment"}, 503, {"retry-after": "2"})
+async def handle_worker_error(request: Request, error: Exception) -> JSONResponse:
+    """A worker that is busy, has died or failed."""
+    assert isinstance(error, WorkerError)
+    headers = {"retry-after": "2"} if error.status == 503 else {}
+    return JSONResponse({"error": str(error)}, error.status, headers)
 
 
 async def handle_http_error(request: Request, error: Exception) -> JSONResponse:

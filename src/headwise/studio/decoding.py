@@ -23,6 +23,7 @@ from headwise.inference.trained_model import TrainedModel
 from headwise.inspect.svg import replace_controls
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.studio.binary_response import BinaryResponse
+from headwise.studio.progress import report
 from headwise.studio.texts import encode_checked, get_input_tokeniser, report_unknown
 from headwise.text import BOS, PAD
 from headwise.text.base import Tokeniser
@@ -199,6 +200,7 @@ class RecordingBeam(BeamSearch):
         self.node_of_slot = [-1] * self.width  # index of the node in each slot
 
     def record_candidates(self, steps: Tensor, rows: Tensor, tokens: Tensor, totals: Tensor) -> None:
+        report(int(steps[0]), self.scorer.steps)
         nodes = [-1] * self.width
         for slot, (row, token, total) in enumerate(
             zip(rows[0].tolist(), tokens[0].tolist(), totals[0].tolist(), strict=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from threading import Lock
 from time import thread_time
 from typing import Any, TypeVar
 
@@ -21,10 +20,9 @@ RECURRENT_LENGTHS = (4, 8, 16)  # tokens
 
 
 class ModelTrees:
-    """Computes one model at a time: counting is CPU-bound and changes settings of torch that are global."""
+    """Trees and costs by model, in one thread: counting changes settings of torch that are global."""
 
     def __init__(self) -> None:
-        self.lock = Lock()
         self.results: dict[tuple[Any, ...], Any] = {}
 
     def get_tree(self, name: str) -> dict[str, Any]:
@@ -38,10 +36,9 @@ class ModelTrees:
         return self._cached(("cost", entry.name, size, at), lambda: _count_cost(entry, size, at))
 
     def _cached(self, key: tuple[Any, ...], compute: Callable[[], Result]) -> Result:
-        with self.lock:
-            if key not in self.results:
-                self.results[key] = compute()
-            return self.results[key]
+        if key not in self.results:
+            self.results[key] = compute()
+        return self.results[key]
 
 
 def _build_tree(entry: Entry, size: str) -> dict[str, Any]:

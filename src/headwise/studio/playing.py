@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from PIL import Image
 from headwise.errors import UserError
 from headwise.studio.binary_response import BinaryResponse
 from headwise.studio.limits import MAX_STEPS
+from headwise.studio.progress import report
 from headwise.worlds.step_view import NOTHING, StepView
 
 if TYPE_CHECKING:
@@ -41,9 +43,15 @@ def play_episode(trained: TrainedModel, seed: int, target: float | None, changes
 
     task: Any = trained.check_command("act")
     place = Environment.of(task.encoder.environment, {**task.encoder.settings, **changes})
-    watched = film(place, task.build_policy(trained.model, target), seed)
-    if len(watched.episode) > MAX_STEPS:
-        raise UserError(f"this episode has {len(watched.episode):,} steps, and at most {MAX_STEPS:,} are shown here")
+    steps = count(1)
+
+    def count_step() -> None:
+        number = next(steps)
+        if number > MAX_STEPS:
+            raise UserError(f"this episode has more than {MAX_STEPS:,} steps, which are the most that are shown here")
+        report(number)
+
+    watched = film(place, task.build_policy(trained.model, target), seed, count_step)
     frames = [encode_png(frame) for frame in watched.frames]
     watched.frames.clear()
     return PlayedEpisode(watched, frames, str(place), task.encoder.spaces.discrete)

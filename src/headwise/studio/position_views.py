@@ -15,12 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from headwise.blocks.attention.score_mods import AttentionLayout, ScoreMod
+from headwise.blocks.attention.score_mods import AttentionLayout, Causal, Padding, ScoreMod, Segments, Window
 from headwise.blocks.positions.absolute import LearnedPositions, SinusoidalPositions, build_sinusoids
 from headwise.blocks.positions.alibi import Alibi
 from headwise.blocks.positions.relative import T5Bias
 from headwise.blocks.positions.rotary import Rotary
 from headwise.errors import UserError
+from headwise.studio.binary_response import BinaryResponse
 
 Floats = NDArray[np.float64]
 TOLERANCE = 1e-5  # relative to the largest score: rounding of float32
@@ -204,6 +205,41 @@ def view_model(model: nn.Module, which: int, length: int, head: int) -> tuple[li
     if not 0 <= which < len(views):
         raise UserError(f"which: this run has {len(views)} position encodings; choose one from 0 to {len(views) - 1}")
     return list(views), list(views.values())[which]()
+
+
+def pack_view(view: PositionView, **extra: Any) -> bytes:
+    response = BinaryResponse()
+    mean, low, high = view.score_by_distance()
+    return response.to_bytes(
+        {
+            "name": view.name,
+            "formula": view.formula,
+            "description": view.description,
+            "axes": view.axes,
+            "symbol": view.symbol,
+            "unit": view.unit,
+            "head": view.head,
+            "properties": view.check_properties(),
+            "table": response.add(view.table),
+            **{name: response.add(values) for name, values in (("mean", mean), ("low", low), ("high", high))},
+            **extra,
+        }
+    )
+
+
+def build_masks(length: int, padding: int, side: str, left: int, right: int, segments: int) -> dict[str, Any]:
+    """What each mask allows, (queries, keys): True = visible. Computed by the models' own score mods."""
+    positions = torch.arange(length)
+    keep = (positions < length - padding if side == "right" else positions >= padding)[None]
+    document = (positions * min(segments, length) // length)[None]
+    layout = AttentionLayout(length, length, positions, positions, keep, document, document)
+    score_mods = {"causal": Causal(), "padding": Padding(), "window": Window(left, right), "segments": Segments()}
+    allowed: dict[str, Any] = {"keep": keep[0].tolist(), "document": document[0].tolist()}
+    for name, mod in score_mods.items():
+        mask = mod.mask(layout)
+        assert mask is not None
+        allowed[name] = (~mask).expand(1, 1, length, length)[0, 0].tolist()
+    return allowed
 
 
 def to_numpy(values: Tensor) -> Floats:

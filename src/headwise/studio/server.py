@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import threading
 import webbrowser
 from collections.abc import Callable
@@ -9,6 +11,7 @@ from dataclasses import replace
 
 from headwise.studio.app import build_app
 from headwise.studio.run_registry import RunRegistry
+from headwise.studio.worker_pool import WorkerPool
 from headwise.web.guard import Address
 from headwise.web.server import allow_connections, bind_socket, make_server
 
@@ -20,8 +23,16 @@ def serve(registry: RunRegistry, address: Address, browser: bool = True, say: Ca
     allow_connections()
     with bind_socket(address) as listener:
         address = replace(address, port=listener.getsockname()[1])
-        server = make_server(build_app(registry, address), DRAIN_SECONDS)
         say(f"the studio is at {address.browser_url} (press Ctrl-C to stop)")
         if browser:
             threading.Timer(0.3, webbrowser.open, [address.browser_url]).start()
-        server.run(sockets=[listener])
+        asyncio.run(_serve(registry, address, listener))
+
+
+async def _serve(registry: RunRegistry, address: Address, listener: socket.socket) -> None:
+    pool = WorkerPool(registry)
+    await pool.start()
+    try:
+        await make_server(build_app(pool, address), DRAIN_SECONDS).serve(sockets=[listener])
+    finally:
+        await pool.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headwise.errors import UserError
@@ -33,3 +34,13 @@ def report_unknown(tokeniser: Tokeniser, text: str) -> str:
     count = ids.count(UNK)
     verb = "is" if count == 1 else "are"
     return f"{count:,} of these {len(ids):,} tokens {verb} not in the vocabulary: <unk>." if count else ""
+
+
+def keep_known_sentences(trained: TrainedModel, sentences: Sequence[str]) -> list[str]:
+    """The sentences whose tokens are all in the vocabulary of a run."""
+    from headwise.vision.pixels import Pixels
+
+    tokeniser = trained.tokenisers.source
+    if isinstance(tokeniser, Pixels):
+        return []
+    return [text for text in sentences if UNK not in tokeniser.encode(text)]

@@ -46,7 +46,7 @@ class EpisodeBatch:
     """Parts of episodes of T steps at most; shorter ones are padded at the end."""
 
     returns: Tensor  # (B, T) returns to go, scaled
-    observations: Tensor  # (B, T, ...) as in the logs
+    observations: Tensor  # (B, T, ...) normalised
     actions: Tensor  # (B, T) or (B, T, A), scaled
     steps: Tensor  # (B, T)
     keep: Tensor  # (B, T) True = a real step
@@ -95,14 +95,13 @@ class EpisodeData:
         wanted = self.rows[numbers][:, None] + np.arange(self.context)  # (B, T)
         keep = wanted < self.ends[numbers][:, None]
         rows = np.where(keep, wanted, self.rows[numbers][:, None])  # padding repeats the first step
+        observations = self.encoder.normalise_observations(torch.from_numpy(self.episodes.observations[rows]))
         arrays = (
-            self.to_go[rows],
-            self.episodes.observations[rows],
             self.encoder.scale_actions(self.episodes.actions[rows]),
             rows - self.starts[numbers][:, None],
             keep,
         )
-        return EpisodeBatch(*map(torch.from_numpy, arrays))
+        return EpisodeBatch(torch.from_numpy(self.to_go[rows]), observations, *map(torch.from_numpy, arrays))
 
 
 class Act(Task["ActConfig", DecisionTransformer, Episodes, Episodes]):
@@ -157,23 +156,23 @@ class Act(Task["ActConfig", DecisionTransformer, Episodes, Episodes]):
         return Metric("loss")
 
     def read_trajectory(self, batch: EpisodeBatch) -> Trajectory:
-        """A batch as the model reads it: observations normalised, and without a condition no returns."""
+        """A batch as the model reads it: without a condition no returns."""
         returns = batch.returns if self.config.condition == "return" else torch.zeros_like(batch.returns)
-        return Trajectory(returns, self.encoder.normalise_observations(batch.observations), batch.actions, batch.steps)
+        return Trajectory(returns, batch.observations, batch.actions, batch.steps)
 
     def loss(self, model: DecisionTransformer, batch: EpisodeBatch, state: LossState) -> Loss:
         """Cross-entropy of discrete actions, or the mean squared error of continuous ones, summed over steps; with
         weights also the squared errors of the next state and return, per number."""
         trajectory = self.read_trajectory(batch)
         decision, keep = model(trajectory), batch.keep
-        nll = self.measure_actions(decision.actions, batch.actions)[keep].sum()
+        nll = sum_kept(self.measure_actions(decision.actions, batch.actions), keep)
         total, following = nll, keep[:, 1:]  # the last step of a part has no next one
         if decision.observations is not None and self.config.state_weight:
             errors = (decision.observations[:, :-1] - trajectory.observations[:, 1:]).square().mean(-1)
-            total = total + self.config.state_weight * errors[following].sum()
+            total = total + self.config.state_weight * sum_kept(errors, following)
         if decision.returns is not None and self.config.return_weight:
             errors = (decision.returns[:, :-1] - trajectory.returns[:, 1:]).square()
-            total = total + self.config.return_weight * errors[following].sum()
+            total = total + self.config.return_weight * sum_kept(errors, following)
         return Loss(total, nll.detach(), keep.sum())
 
     def measure_actions(self, predicted: Tensor, actions: Tensor) -> Tensor:
@@ -269,6 +268,7 @@ class ModelPolicy:
         stacked = (np.stack(part[-context:], axis=1) for part in (self.returns, self.seen, [*self.done, self.blank]))
         returns, seen, done = map(torch.from_numpy, stacked)
         steps = torch.arange(self.step - returns.shape[1] + 1, self.step + 1).expand_as(returns)
+        seen = encoder.normalise_observations(seen)
         batch = EpisodeBatch(returns, seen, done, steps, torch.ones_like(steps, dtype=torch.bool))
         with inference_mode(self.model):
             self.trajectory = self.task.read_trajectory(batch.to(get_device(self.model)))
@@ -301,6 +301,11 @@ class ModelPolicy:
         if not self.task.config.sample:
             return predicted.argmax(-1)
         return torch.multinomial(predicted.float().softmax(-1), 1, generator=self.generator)[:, 0]
+
+
+def sum_kept(values: Tensor, keep: Tensor) -> Tensor:
+    """The sum of the values (B, T) where `keep`."""
+    return values.where(keep, 0.0).sum()
 
 
 def average_returns(returns: Sequence[float], detail: str) -> Score:

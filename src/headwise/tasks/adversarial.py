@@ -42,7 +42,7 @@ class LogitsRecorder:
 
     def __init__(self, model: HeadedClassifier):
         self.model = model
-        self.logits = torch.empty(0)
+        self.logits: Tensor
 
     def head_logits(self, pixels: Tensor) -> tuple[Tensor, ...]:
         head_logits = self.model.head_logits(pixels)

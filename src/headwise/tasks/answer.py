@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.losses import Loss
-from headwise.data.collate import PairBatch
+from headwise.data.collate import PairBatch, collate
 from headwise.data.config import DataConfig
 from headwise.data.corpora import collect_references
 from headwise.data.examples import Examples
@@ -22,13 +24,29 @@ from headwise.evaluate.answers import exact_match, word_f1
 from headwise.evaluate.score import Score
 from headwise.models.config import ModelConfig
 from headwise.models.text_classifier import SpanClassifier
-from headwise.tasks.base import Evaluation, TaskConfig, TextTask
+from headwise.tasks.base import Evaluation, PairData, TaskConfig, TextTask
 from headwise.tasks.tag import batch_texts
 from headwise.text import EOS, PAD
 from headwise.text.config import TokeniserConfig
 from headwise.text.paired import SEPARATOR
 from headwise.text.tokenisers import Tokenisers
+from headwise.train.config import TrainConfig
 from headwise.train.state import LossState, Metric
+
+
+@dataclass(frozen=True)
+class SpanBatch(PairBatch):
+    """A padded batch of pairs, with the place of each answer in its text."""
+
+    spans: Tensor  # (B, 2)  first and last position in the source, or -1
+
+
+class SpanData(PairData):
+    """Batches of pairs with the spans of answers, which are found on the host."""
+
+    def batch(self, numbers: np.ndarray) -> SpanBatch:
+        pairs = collate(self.examples, numbers)
+        return SpanBatch(**vars(pairs), spans=find_spans(pairs.source, pairs.target_out))
 
 
 class Answer(TextTask["AnswerConfig", SpanClassifier]):
@@ -52,9 +70,11 @@ class Answer(TextTask["AnswerConfig", SpanClassifier]):
     def checkpoint_metric(self) -> Metric:
         return Metric("f1", lower=False)
 
-    def loss(self, model: SpanClassifier, batch: PairBatch, state: LossState) -> Loss:
-        spans = find_spans(batch.source, batch.target_out)
-        return model(batch.source, labels=spans, label_smoothing=self.label_smoothing)
+    def build_batches(self, examples: Examples, seed: int, config: TrainConfig) -> SpanData:
+        return SpanData(examples, seed, config.tokens_per_batch, config.batch_size)
+
+    def loss(self, model: SpanClassifier, batch: SpanBatch, state: LossState) -> Loss:
+        return model(batch.source, labels=batch.spans, label_smoothing=self.label_smoothing)
 
     def validate(self, model: SpanClassifier, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
         by_source = collect_references(pairs)
@@ -109,7 +129,7 @@ def find_spans(source: Tensor, target: Tensor) -> Tensor:
         matches = (at for at in range(begin, len(row)) if row[at : at + length] == answer[:length])
         first = next(matches, -1) if length else -1
         spans.append((first, first + length - 1) if first >= 0 else (-1, -1))
-    return torch.tensor(spans, device=source.device)
+    return torch.tensor(spans).view(-1, 2)
 
 
 def best_spans(logits: Tensor, max_length: int) -> Tensor:

@@ -126,6 +126,7 @@ class TaskConfig(Config):
     labelled: ClassVar[bool] = False  # targets are labels, taken from the data and not from a pretrained model
     confusion: ClassVar[bool] = False  # an evaluation has a confusion matrix
     writes: ClassVar[Literal["", "target", "continuation"]] = ""  # what the model generates token by token
+    divisible: ClassVar[bool] = False  # its loss is a sum over rows, so that several processes can share a batch
     command: ClassVar[str] = ""  # `headwise COMMAND RUN` applies its runs; empty: no command does
     fits: ClassVar[str] = ""  # the data for which `headwise fit` chooses it (`autofit.roles.Shape`); empty: none
     baselines: ClassVar[tuple[str, ...]] = ()  # what `headwise fit` compares it with (`autofit.baselines`)
@@ -162,6 +163,8 @@ class Task(ABC, Generic[Settings, Model, ExampleSet, PairSet]):
 
     config: Settings
     learner_class: ClassVar[Callable[..., AnyLearner]] = Learner  # takes the steps of training
+    # what `loss` computes on the host, waiting for the device; empty: nothing, shapes follow from those of the batch
+    host_work: ClassVar[str] = ""
 
     def __init__(self, config: Settings, tokenisers: Tokenisers, label_smoothing: float = 0.0):
         self.config, self.tokenisers, self.label_smoothing = config, tokenisers, label_smoothing

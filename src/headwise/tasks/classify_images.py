@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 
 from headwise.blocks.evaluation import get_device, inference_mode
-from headwise.blocks.losses import Loss
+from headwise.blocks.losses import Loss, count_examples
 from headwise.data.config import DataConfig
 from headwise.data.prepare import Prepared
 from headwise.decode.config import GREEDY, DecodeConfig
@@ -126,7 +126,7 @@ class ClassifyImages(LabelledImageTask["ClassifyImagesConfig", ImageClassifier])
         losses = [cross_entropy(logits, targets, self.label_smoothing) for logits in head_logits]
         rows = self.distillation(head_logits, losses, images) if self.distillation else torch.stack(losses).mean(0)
         nll = cross_entropy(model.ensemble(head_logits).detach(), targets).sum()
-        return Loss(rows.sum(), nll, torch.tensor(len(images), device=images.device))
+        return Loss(rows.sum(), nll, count_examples(images))
 
     def validate(self, model: ImageClassifier, examples: Images, pairs: Images) -> Mapping[str, float]:
         outputs = [[most_probable(row)] for row in self.predict_probabilities(model, examples.pixels)]
@@ -201,7 +201,8 @@ def batch_images(images: np.ndarray | Tensor, size: int = AT_ONCE) -> Iterator[T
 
 def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """Cross-entropy of each row with soft labels: (B, L) -> (B,)."""
-    return F.cross_entropy(logits.float(), targets, reduction="none", label_smoothing=label_smoothing)
+    exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(exact, targets.to(exact.dtype), reduction="none", label_smoothing=label_smoothing)
 
 
 def match_pixels(data: ImagesConfig, pixels: Pixels | None) -> ImagesConfig:
@@ -234,6 +235,7 @@ class ClassifyImagesConfig(TaskConfig):
     for knowledge distillation (Touvron et al. 2021)."""
 
     task_class = ClassifyImages
+    divisible = True
     labelled = True
     confusion = True
     command = "classify"

@@ -45,6 +45,8 @@ THRESHOLD = 0.5  # the least score of a reported detection
 class Detect(LabelledImageTask["DetectConfig", Detector]):
     """Object detection: images and the boxes of objects in them."""
 
+    host_work = "Hungarian matching of queries with objects"
+
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         return prepare_images(data, tokeniser, collect_classes)
@@ -171,6 +173,7 @@ class DetectConfig(TaskConfig):
     """Object detection: a box and a label for each object in an image."""
 
     task_class = Detect
+    divisible = True
     labelled = True
     command = "detect"
     fits = "boxes"

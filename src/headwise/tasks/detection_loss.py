@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from headwise.blocks.losses import Loss
+from headwise.blocks.losses import Loss, count_examples
+from headwise.blocks.replicas import REPLICAS
 from headwise.models.detector import Detections
 from headwise.vision.boxes import Boxes, giou, to_centred, to_corners
 
@@ -41,6 +42,12 @@ class Objects:
         labels = torch.tensor([numbers[label] for boxes in single for label in boxes.labels], dtype=torch.long)
         corners = np.concatenate([boxes.scale(1 / width, 1 / height).corners for boxes in single])
         return cls(labels, to_centred(torch.from_numpy(corners)), tuple(map(len, single)))
+
+    def take_rows(self, rows: slice) -> Self:
+        """The objects of some of the images."""
+        image = torch.arange(len(self.counts)).repeat_interleave(torch.tensor(self.counts))  # (N,)
+        chosen = torch.isin(image, torch.arange(len(self.counts))[rows])
+        return type(self)(self.labels[chosen], self.boxes[chosen], self.counts[rows])
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
         labels, boxes = (tensor.to(device, non_blocking=non_blocking) for tensor in (self.labels, self.boxes))
@@ -66,16 +73,23 @@ def detection_loss(layers: Sequence[Detections], objects: Objects, weights: Weig
     L1 distance and GIoU of matched boxes, divided by the objects of the batch. `nll` is the last layer's."""
     logits = at_least_float32(torch.stack([layer.logits for layer in layers]))  # (L, B, Q, K + 1)
     boxes = at_least_float32(torch.stack([layer.boxes for layer in layers]))  # (L, B, Q, 4)
-    layer, image, query, which = match_hungarian(logits, boxes, objects, weights)
+    return matched_loss(logits, boxes, objects, match_hungarian(logits, boxes, objects, weights), weights)
+
+
+def matched_loss(logits: Tensor, boxes: Tensor, objects: Objects, matches: Tensor, weights: Weights = PAPER) -> Loss:
+    """The losses of all layers with the matches (4, S) of queries and objects."""
+    layer, image, query, which = matches
     labels = torch.full(logits.shape[:3], logits.shape[-1] - 1, device=logits.device)  # (L, B, Q): no object
     labels[layer, image, query] = objects.labels[which]
     predicted, true = boxes[layer, image, query], objects.boxes.to(boxes.dtype)[which]  # 2 x (S, 4)
     distance = (predicted - true).abs().sum(-1)
     overlap = 1 - giou(to_corners(predicted), to_corners(true))
-    box_losses = (weights.distance * distance + weights.overlap * overlap) / max(sum(objects.counts), 1)  # (S,)
+    count = REPLICAS.get().sum(torch.full((), sum(objects.counts), device=logits.device)).clamp(min=1)
+    box_losses = (weights.distance * distance + weights.overlap * overlap) / count  # (S,)
     by_layer = classification_loss(logits, labels, weights).index_add(0, layer, box_losses)  # (L,)
-    images = torch.tensor(len(objects.counts), device=logits.device)
-    return Loss(images * by_layer.sum(), images * by_layer[-1].detach(), images)
+    images = count_examples(logits[0])
+    batch = REPLICAS.get().sum(images)
+    return Loss(batch * by_layer.sum(), batch * by_layer[-1].detach(), images)
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -87,7 +101,8 @@ def classification_loss(logits: Tensor, labels: Tensor, weights: Weights) -> Ten
     by_class = logits.new_ones(logits.shape[-1])
     by_class[-1] = weights.nothing
     losses = F.cross_entropy(logits.flatten(0, 2), labels.flatten(), by_class, reduction="none")  # (LBQ,)
-    return weights.label * losses.view_as(labels).sum((1, 2)) / by_class[labels].sum((1, 2))
+    total = REPLICAS.get().sum(by_class[labels].sum((1, 2))).clamp(min=weights.nothing)
+    return weights.label * losses.view_as(labels).sum((1, 2)) / total
 
 
 @torch.no_grad()
@@ -97,6 +112,8 @@ def match_hungarian(logits: Tensor, boxes: Tensor, objects: Objects, weights: We
     than queries, the most expensive stay unmatched."""
     from scipy.optimize import linear_sum_assignment  # an extra that inference does not need
 
+    if not objects.counts:
+        return torch.zeros(4, 0, dtype=torch.long, device=logits.device)
     cost = matching_costs(logits, boxes, objects, weights)
     tables = cost.nan_to_num(WORST, WORST, WORST).cpu().numpy()  # all layers at once: one wait for the device
     first = np.cumsum((0, *objects.counts))

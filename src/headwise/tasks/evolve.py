@@ -79,6 +79,8 @@ class SeedData:
 class Evolve(EnvironmentTask["EvolveConfig", nn.Module]):
     """Evolution of a policy: `headwise.train.evolution` draws members, this task plays their episodes."""
 
+    host_work = "episodes are played"
+
     learner_class = Evolver
 
     def build(self, model: ModelConfig) -> nn.Module:

@@ -12,17 +12,17 @@ from pydantic import Field
 from torch import Tensor
 
 from headwise.blocks.evaluation import get_device, inference_mode
-from headwise.blocks.losses import Loss
+from headwise.blocks.losses import Loss, count_examples
 from headwise.blocks.stack import count_parameters
 from headwise.data.batches import BatchPlan
 from headwise.decode.config import GREEDY, DecodeConfig
-from headwise.models.alphafold2 import AlphaFold2
+from headwise.models.alphafold2 import AlphaFold2, disable_autocast
 from headwise.models.folding_heads import DISTOGRAM_BINS, Prediction
 from headwise.models.folding_memory import Alignments, check_length, estimate_bytes
 from headwise.proteins.alignments import AlignedChain, Alignment
 from headwise.proteins.chain_sets import Chains
 from headwise.proteins.distograms import DistanceBins
-from headwise.proteins.features import MsaSettings, build_features, collate_features, crop_chain
+from headwise.proteins.features import Features, MsaSettings, build_features, collate_features, crop_chain
 from headwise.proteins.metrics import compare_structures
 from headwise.proteins.residues import encode_sequence
 from headwise.proteins.rigid_groups import to_atom37
@@ -88,6 +88,8 @@ class ChainData:
 class Fold(ChainTask["FoldConfig", AlphaFold2]):
     """The structure of chains, all heavy atoms, with a confidence in each residue."""
 
+    host_work = "crops and features of chains, whose random numbers are those of the step"
+
     def build_batches(self, examples: Chains, seed: int, config: TrainConfig) -> ChainData:
         return ChainData(examples, seed, config.batch_size or 1)
 
@@ -107,14 +109,19 @@ class Fold(ChainTask["FoldConfig", AlphaFold2]):
         examples = [build_features(rows, settings, start=start, mask=True) for _, rows, start in crops]
         features = collate_features(examples).to(device)
         truth = Truth.of([structure for structure, _, _ in crops]).to(device)
-        clamp = torch.where(torch.rand(len(crops), device=device) < UNCLAMPED, torch.inf, CLAMP)
+        return self.structure_loss(model, features, truth)
+
+    def structure_loss(self, model: AlphaFold2, features: Features, truth: Truth) -> Loss:
+        """The losses of crops, with the features of their alignments."""
+        keep = features.keep
+        clamp = torch.where(torch.rand(len(keep), device=keep.device) < UNCLAMPED, torch.inf, CLAMP)
         prediction = model(features)
-        with torch.autocast(device.type, enabled=False):
+        with disable_autocast(keep):
             losses = fold_losses(prediction, truth, features, self.config.weights, clamp)
         by_chain = weigh_losses(losses, self.config.weights)  # (B,)
-        weights = features.keep.sum(1).sqrt()
+        weights = keep.sum(1).sqrt()
         total = len(by_chain) * (by_chain * weights).sum() / weights.sum()
-        return Loss(total, total.detach(), torch.tensor(len(by_chain), device=device))
+        return Loss(total, total.detach(), count_examples(by_chain))
 
     def limit(self, alignment: Alignment) -> Alignment:
         """The rows of an alignment that are read."""

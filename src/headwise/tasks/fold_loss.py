@@ -22,7 +22,7 @@ from headwise.models.folding_heads import DISTOGRAM_BINS, ERROR_BINS, ERROR_WIDT
 from headwise.proteins.distograms import DistanceBins
 from headwise.proteins.features import IGNORE, Features, pad_stack
 from headwise.proteins.frames import Frames
-from headwise.proteins.metrics import compute_lddt
+from headwise.proteins.metrics import score_pairs
 from headwise.proteins.residues import CA, RESIDUE_INDEX, encode_sequence
 from headwise.proteins.rigid_groups import (
     compute_torsions,
@@ -203,10 +203,11 @@ def measure_lddt(calpha: Tensor, truth: Truth) -> Tensor:
     """lDDT of Cα of each residue, 0 .. 1, and 0 where it is unknown: (B, L, 3) -> (B, L)."""
     known = truth.mask[..., CA]
     scores = torch.zeros_like(calpha[..., 0])
+    numbers = torch.arange(known.shape[1], device=calpha.device)
     for number, rows in enumerate(known):
-        numbers = torch.arange(int(rows.sum()), device=calpha.device)
-        found = compute_lddt(calpha[number, rows], truth.atoms[number, rows, CA].to(calpha.dtype), numbers)
-        scores[number, rows] = found.nan_to_num(0.0)
+        preserved, pairs = score_pairs(calpha[number], truth.atoms[number, :, CA].to(calpha.dtype), numbers)
+        both = rows & rows.unsqueeze(1)
+        scores[number] = (preserved * both).sum(1) / (pairs & both).sum(1).clamp(min=1)
     return scores
 
 

@@ -212,6 +212,7 @@ class LanguageModelConfig(TaskConfig):
     """Language modelling: predict the next token of a text."""
 
     task_class = LanguageModelTask
+    divisible = True
     writes = "continuation"
     command = "generate"
     fits = "texts"

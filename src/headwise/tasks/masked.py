@@ -34,7 +34,7 @@ from headwise.tasks.base import Evaluation, Sample, TaskConfig, TextTask, take_f
 from headwise.tasks.language_model import LanguageModelTask, take_openings
 from headwise.tasks.mask_filling import FilledMask, encode_masked, sample_fills
 from headwise.tasks.tag import batch_texts
-from headwise.text import EOS, PAD
+from headwise.text import EOS
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
@@ -90,6 +90,7 @@ class Masked(TextTask["MaskedConfig", MaskedLanguageModel]):
             batch.ids,
             labels=batch.labels,
             label_smoothing=self.label_smoothing,
+            positions=batch.positions,
             next_sentence_labels=batch.next_sentence_labels,
         )
 
@@ -126,7 +127,7 @@ class Masked(TextTask["MaskedConfig", MaskedLanguageModel]):
             for first in range(0, len(starts), rows):
                 batch = data.batch(starts[first : first + rows]).to(device)
                 stream = model.encoder(batch.ids, Context())
-                parts.append(_sum_rows(model, stream, batch.labels).cpu())
+                parts.append(_sum_rows(model, stream, batch).cpu())
                 if batch.next_sentence_labels is not None:
                     predictions = model.next_sentence_head(stream).argmax(-1)  # (B,)
                     next_sentence.append(torch.stack([predictions, batch.next_sentence_labels], dim=1).cpu())  # (B, 2)
@@ -151,9 +152,8 @@ class Masked(TextTask["MaskedConfig", MaskedLanguageModel]):
         with inference_mode(model):
             for numbers, ids in batch_texts(rows, tokens=8192):
                 masks = ids == model.mask_id
-                stream = model.encoder(ids.to(device), Context())
-                x = model.encoder.drop_prefix(stream)[masks.to(device)]  # (B, T, C) -> (masks, C)
-                probabilities = torch.softmax(model.head(x).float(), -1)
+                logits = model.predict_masked(ids.to(device), masks.to(device))
+                probabilities = torch.softmax(logits.float(), -1)
                 probabilities[:, [*tokeniser.special_ids, model.mask_id]] = 0  # special tokens are no words
                 best = probabilities.topk(min(count, tokeniser.size - len(tokeniser.special_ids)))
                 for row, *top in zip(masks.nonzero()[:, 0].tolist(), *map(Tensor.tolist, best), strict=True):
@@ -162,17 +162,16 @@ class Masked(TextTask["MaskedConfig", MaskedLanguageModel]):
         return fills
 
 
-def _sum_rows(model: MaskedLanguageModel, stream: Stream, labels: Tensor) -> Tensor:
+def _sum_rows(model: MaskedLanguageModel, stream: Stream, batch: MaskedBatch) -> Tensor:
     """Negative log-likelihood, right predictions and number of the masked words of each row, (B, 3)."""
-    masked = labels != PAD
-    logits = model.head(model.encoder.drop_prefix(stream)[masked]).float()  # (B, T, C) -> (words, V)
-    true = labels[masked]
+    x = model.encoder.drop_prefix(stream).flatten(0, 1)[batch.positions]  # (B, T, C) -> (N, C)
+    logits, true = model.head(x).float(), batch.labels.flatten()[batch.positions]
     values = torch.stack(
         [F.cross_entropy(logits, true, reduction="none"), (logits.argmax(-1) == true).float(), torch.ones_like(true)],
         dim=1,
     )
-    rows = masked.nonzero()[:, 0]
-    return values.new_zeros(len(labels), 3).index_add_(0, rows, values)
+    rows = batch.positions // batch.labels.shape[1]
+    return values.new_zeros(len(batch), 3).index_add_(0, rows, values)
 
 
 def _masked_accuracy(sums: MaskedSums) -> Score:
@@ -190,6 +189,7 @@ class MaskedConfig(TaskConfig):
     """Masked language modelling and, on pairs of texts, next-sentence prediction."""
 
     task_class = Masked
+    divisible = True
     command = "fill-mask"
     unpaired = True
     kind: Literal["masked"] = "masked"

@@ -25,7 +25,7 @@ from pydantic import Field
 from torch import Tensor
 
 from headwise.blocks.evaluation import get_device, inference_mode
-from headwise.blocks.losses import Loss
+from headwise.blocks.losses import Loss, count_examples
 from headwise.config.base import NonNegativeFloat
 from headwise.data.config import DataConfig
 from headwise.data.prepare import Prepared
@@ -95,6 +95,8 @@ class PlacementData:
 class Place(Task["PlaceConfig", PlacementModel, Graphs, Graphs]):
     """Devices for the operators of graphs."""
 
+    host_work = "placements are simulated"
+
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         assert isinstance(data, GraphsConfig)
@@ -153,7 +155,7 @@ class Place(Task["PlaceConfig", PlacementModel, Graphs, Graphs]):
         entropy = measured.entropy.mean()
         rows = len(actions)
         total = -rows * (objective + self.config.entropy * (1 - state.progress) * entropy)
-        return Loss(total, (-rows * state.carried["reward"]).detach(), torch.tensor(rows, device=total.device))
+        return Loss(total, (-rows * state.carried["reward"]).detach(), count_examples(actions))
 
     @torch.no_grad()
     def roll_out(self, model: Policy, batch: PlacementBatch) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor
 
 from headwise.blocks.evaluation import get_device
-from headwise.blocks.losses import Loss
+from headwise.blocks.losses import Loss, count_examples
 from headwise.models.dqn import DqnAgent
 from headwise.tasks.online import OnlineConfig, OnlineTask
 from headwise.tasks.replay_source import ReplayBatch, draw_actions
@@ -56,7 +56,7 @@ class QLearning(OnlineTask["QLearningConfig", DqnAgent]):
         q = model.values(features).gather(1, batch.actions[:, None]).squeeze(1)  # (B, A) -> (B,)
         error = F.smooth_l1_loss(q, self.compute_targets(model, batch), reduction="sum")
         total = error + self.compute_contrast(model, batch, features)
-        return Loss(total, error.detach(), torch.tensor(len(batch), device=total.device))
+        return Loss(total, error.detach(), count_examples(q))
 
 
 class QLearningConfig(OnlineConfig):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from headwise.blocks.evaluation import get_device, inference_mode
-from headwise.blocks.losses import Loss
-from headwise.data.collate import PairBatch
+from headwise.blocks.losses import Loss, count_examples
+from headwise.data.collate import PairBatch, collate
 from headwise.data.config import DataConfig
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared
@@ -23,14 +25,34 @@ from headwise.evaluate.score import Score
 from headwise.models.config import ModelConfig
 from headwise.models.text_classifier import SequenceClassifier
 from headwise.tasks.auxiliary_loss import AuxiliaryFields, add_auxiliary, build_classifier
-from headwise.tasks.base import Evaluation, TextTask
+from headwise.tasks.base import Evaluation, PairData, TextTask
 from headwise.tasks.classify import prepare_labelled
 from headwise.tasks.tag import batch_texts, encode_texts
 from headwise.text import UNK
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
+from headwise.train.config import TrainConfig
 from headwise.train.state import LossState, Metric
 from headwise.utils.numbers import parse_decimal
+
+
+@dataclass(frozen=True)
+class NumberBatch(PairBatch):
+    """A padded batch of texts, with the number of each."""
+
+    numbers: Tensor  # (B,)
+
+
+class NumberData(PairData):
+    """Batches of texts and numbers; `values` (V,) are the numbers of the labels."""
+
+    def __init__(self, values: Tensor, *arguments: Any):
+        super().__init__(*arguments)
+        self.values = values
+
+    def batch(self, numbers: np.ndarray) -> NumberBatch:
+        pairs = collate(self.examples, numbers)
+        return NumberBatch(**vars(pairs), numbers=self.values[pairs.target_out[:, 0]])
 
 
 class Regress(TextTask["RegressConfig", SequenceClassifier]):
@@ -73,17 +95,19 @@ class Regress(TextTask["RegressConfig", SequenceClassifier]):
     def checkpoint_metric(self) -> Metric:
         return Metric("pearson", lower=False)
 
-    def loss(self, model: SequenceClassifier, batch: PairBatch, state: LossState) -> Loss:
+    def build_batches(self, examples: Examples, seed: int, config: TrainConfig) -> NumberData:
+        return NumberData(self.label_values, examples, seed, config.tokens_per_batch, config.batch_size)
+
+    def loss(self, model: SequenceClassifier, batch: NumberBatch, state: LossState) -> Loss:
         if not self.config.auxiliary:
             return self.squared_error(model(batch.source), batch)
         outputs, language_model_loss = model(batch.source, language_model=True)
         return add_auxiliary(self.squared_error(outputs, batch), language_model_loss, self.config.auxiliary)
 
-    def squared_error(self, outputs: Tensor, batch: PairBatch) -> Loss:
+    def squared_error(self, outputs: Tensor, batch: NumberBatch) -> Loss:
         """The squared error of outputs (B, 1), relative to the variance of the labels."""
-        true = self.label_values.to(batch.source.device)[batch.target_out[:, 0]]
-        squares = ((outputs[:, 0] - true) / self.label_statistics[1]).square()
-        return Loss(squares.sum(), squares.detach().sum(), torch.tensor(len(squares), device=squares.device))
+        squares = ((outputs[:, 0] - batch.numbers) / self.label_statistics[1]).square()
+        return Loss(squares.sum(), squares.detach().sum(), count_examples(squares))
 
     @cached_property
     def label_values(self) -> Tensor:

@@ -88,43 +88,44 @@ class ReplacedTokenDetector(HtmlTree, nn.Module):
         self.generator: Any = generator
 
     def forward(
-        self, ids: Tensor, hidden: Tensor | None = None, weight: float = 50.0, label_smoothing: float = 0.0
+        self, ids: Tensor, positions: Tensor | None = None, weight: float = 50.0, label_smoothing: float = 0.0
     ) -> Tensor | Loss:
-        """Logits (B, T) of each token of (B, T) ids being replaced. With `hidden` (B, T), True at the words to mask:
-        the loss of both networks, as a sum over all tokens; `nll` is the discriminator's."""
-        if hidden is None:
+        """Logits (B, T) of each token of (B, T) ids being replaced. With the `positions` (N,) of the words to mask,
+        among the B * T: the loss of both networks, as a sum over all tokens; `nll` is the discriminator's."""
+        if positions is None:
             return self.head(self.encoder.drop_prefix(self.encoder(ids, Context())))
-        x = self.encode_hidden(ids, hidden)
-        generator = self.generator.head.loss(x, ids[hidden], label_smoothing)
-        corrupted = self.corrupt(ids, hidden, x)
+        x = self.encode_masked(ids, positions)
+        generator = self.generator.head.loss(x, ids.flatten()[positions], label_smoothing)
+        corrupted = self.corrupt(ids, positions, x)
         discriminator = self.discriminator_loss(corrupted, corrupted != ids)
         scale = discriminator.count / generator.count.clamp(min=1)
         return Loss(weight * discriminator.total + scale * generator.total, discriminator.nll, discriminator.count)
 
-    def encode_hidden(self, ids: Tensor, hidden: Tensor) -> Tensor:
+    def encode_masked(self, ids: Tensor, positions: Tensor) -> Tensor:
         """The generator's vectors at the masked words, (N, C)."""
         if self.generator is None:
             raise UserError(
                 "task.generator_size: 0 is a discriminator without a generator, which detects replaced tokens but is "
                 "neither trained nor scored; train one with init_from and a larger size"
             )
-        stream = self.generator.encoder(ids.masked_fill(hidden, self.generator.mask_id), Context())
-        return self.generator.encoder.drop_prefix(stream)[hidden]
+        masked = ids.flatten().index_fill(0, positions, self.generator.mask_id).view_as(ids)
+        stream = self.generator.encoder(masked, Context())
+        return self.generator.encoder.drop_prefix(stream).flatten(0, 1)[positions]  # (B, T, C) -> (N, C)
 
     @torch.no_grad()
-    def corrupt(self, ids: Tensor, hidden: Tensor, x: Tensor, random: torch.Generator | None = None) -> Tensor:
+    def corrupt(self, ids: Tensor, positions: Tensor, x: Tensor, random: torch.Generator | None = None) -> Tensor:
         """The ids with the masked words replaced by samples of the generator, (B, T), without gradient."""
         logits = self.generator.head(x).float()  # (N, C) -> (N, V)
         logits[:, : EOS + 1] = logits[:, self.generator.mask_id] = -torch.inf
         # Gumbel-max trick: the largest of logits with Gumbel noise is a sample.
         noise = torch.empty_like(logits).exponential_(generator=random).log_()
-        return ids.masked_scatter(hidden, (logits - noise).argmax(-1))
+        return ids.flatten().index_copy(0, positions, (logits - noise).argmax(-1)).view_as(ids)
 
     def discriminator_loss(self, ids: Tensor, replaced: Tensor) -> Loss:
         """Binary cross-entropy of `replaced` (B, T), summed over all tokens but padding."""
         real = ids != PAD
-        logits = self.head(self.encoder.drop_prefix(self.encoder(ids, Context())))[real].float()
-        total = F.binary_cross_entropy_with_logits(logits, replaced[real].float(), reduction="sum")
+        logits = self.head(self.encoder.drop_prefix(self.encoder(ids, Context()))).float()
+        total = F.binary_cross_entropy_with_logits(logits, replaced.float(), real.float(), reduction="sum")
         return Loss(total, total.detach(), real.sum())
 
 
@@ -198,8 +199,8 @@ class ReplacedTokens(TextTask["ReplacedTokensConfig", ReplacedTokenDetector]):
         return Metric("f1", lower=False)
 
     def loss(self, model: ReplacedTokenDetector, batch: MaskedBatch, state: LossState) -> Loss:
-        ids, hidden = restore_originals(batch)
-        return model(ids, hidden, self.config.discriminator_weight, self.label_smoothing)
+        ids = restore_originals(batch)
+        return model(ids, batch.positions, self.config.discriminator_weight, self.label_smoothing)
 
     def validate(self, model: ReplacedTokenDetector, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
         counts = self.count_detections(model, examples)
@@ -233,8 +234,9 @@ class ReplacedTokens(TextTask["ReplacedTokensConfig", ReplacedTokenDetector]):
         random, parts = torch.Generator(device).manual_seed(0), []
         with inference_mode(model):
             for start in range(0, len(starts), rows):
-                ids, hidden = restore_originals(data.batch(starts[start : start + rows]).to(device))
-                corrupted = model.corrupt(ids, hidden, model.encode_hidden(ids, hidden), random)
+                batch = data.batch(starts[start : start + rows]).to(device)
+                ids, positions = restore_originals(batch), batch.positions
+                corrupted = model.corrupt(ids, positions, model.encode_masked(ids, positions), random)
                 predicted, replaced, real = model(corrupted) > 0, corrupted != ids, ids != PAD
                 cells = (predicted & replaced, predicted & ~replaced, ~predicted & replaced, ~predicted & ~replaced)
                 parts.append(torch.stack([(cell & real).sum(1) for cell in cells], dim=1).cpu())
@@ -249,9 +251,8 @@ class ReplacedTokens(TextTask["ReplacedTokensConfig", ReplacedTokenDetector]):
         with inference_mode(model):
             for row in tokeniser.encode_batch([text for text in texts if text]):
                 ids = torch.tensor([row[: self.config.context - 2]], device=device)
-                hidden = torch.zeros_like(ids, dtype=torch.bool)
-                hidden[:, 3::7] = True  # one word in seven, always the same
-                corrupted = model.corrupt(ids, hidden, model.encode_hidden(ids, hidden), random)
+                positions = torch.arange(3, ids.shape[1], 7, device=device)  # one word in seven, always the same
+                corrupted = model.corrupt(ids, positions, model.encode_masked(ids, positions), random)
                 detected, replaced = model(corrupted)[0] > 0, (corrupted != ids)[0]
                 words = (tokeniser.tokens(corrupted[0][which].tolist()) for which in (detected, replaced))
                 source = tokeniser.decode(corrupted[0].tolist())
@@ -283,10 +284,9 @@ class ReplacedTokens(TextTask["ReplacedTokensConfig", ReplacedTokenDetector]):
         ]
 
 
-def restore_originals(batch: MaskedBatch) -> tuple[Tensor, Tensor]:
-    """The ids before masking, and a mask of the masked words: (B, T) each."""
-    hidden = batch.labels != PAD
-    return batch.labels.where(hidden, batch.ids), hidden
+def restore_originals(batch: MaskedBatch) -> Tensor:
+    """The ids before masking, (B, T)."""
+    return batch.labels.where(batch.labels != PAD, batch.ids)
 
 
 def word_spans(ids_by_word: Sequence[Sequence[int]]) -> list[tuple[int, int]]:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.evaluation import get_device
-from headwise.blocks.losses import Loss
+from headwise.blocks.losses import Loss, count_examples
 from headwise.models.sac import SacAgent
 from headwise.tasks.online import OnlineConfig, OnlineTask
 from headwise.tasks.replay_source import ReplayBatch
@@ -73,7 +73,7 @@ class SoftActorCritic(OnlineTask["SoftActorCriticConfig", SacAgent]):
             surplus = drawn.log_density.detach() - self.encoder.spaces.actions  # log π + H
             total = total - (temperature * surplus).sum()
         total = total + self.compute_contrast(model, batch, features)
-        return Loss(total, critic.detach(), torch.tensor(len(batch), device=total.device))
+        return Loss(total, critic.detach(), count_examples(targets))
 
 
 class SoftActorCriticConfig(OnlineConfig):

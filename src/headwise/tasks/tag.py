@@ -187,6 +187,7 @@ class TagConfig(TaskConfig):
     """Token classification: a tag for each word."""
 
     task_class = Tag
+    divisible = True
     one_to_one = True
     labelled = True
     confusion = True

@@ -176,6 +176,7 @@ class TransduceConfig(TaskConfig):
     scores of dependency trees."""
 
     task_class: ClassVar[type[AnyModelTask]] = Transduce
+    divisible = True
     writes = "target"
     command = "translate"
     fits = "pairs"

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from headwise.config.base import Config, Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt, Problems, Table, slot
 from headwise.train.observers import OBSERVERS, ObserverConfig
+from headwise.train.parallel.config import AnyParallel, DdpConfig
 from headwise.train.schedules import SCHEDULES, Cosine, Schedule, ScheduleConfig, warm_restart
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class TrainConfig(Config):
     precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16: mixed precision (autocast)
     checkpointing: bool = False  # recompute the activations of each layer in the backward pass: less memory, slower
     compile: bool = False
+    parallel: AnyParallel = DdpConfig()  # how several processes divide a step: "ddp", or "none" for one alone
     device: str = "auto"
     threads: NonNegativeInt = 0
     observers: tuple[AnyObserver, ...] = ()  # where metrics go besides metrics.jsonl: "tensorboard", "mlflow"

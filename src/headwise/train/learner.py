@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from headwise.blocks.attention.branched import BranchWeights
 from headwise.blocks.experts import ExpertLoad, merge_loads, summarise_loads
 from headwise.blocks.record import collect
+from headwise.blocks.replicas import REPLICAS
 from headwise.blocks.stack import enable_checkpointing
 from headwise.blocks.stream import LayerPath
 from headwise.runs.checkpoint import Checkpoint, restore, unique_tensors
@@ -21,7 +22,8 @@ from headwise.train import hardware, optim, precision
 from headwise.train.config import TrainConfig
 from headwise.train.ema import Ema
 from headwise.train.optim import NO_SCALES
-from headwise.train.state import HasAfterStep, State, Task
+from headwise.train.parallel.strategy import ALONE, Strategy
+from headwise.train.state import HasAfterStep, LossState, State, Task
 from headwise.utils.memory import needs_memory
 
 SMALLER_BATCHES = (
@@ -51,6 +53,26 @@ class AnyLearner(Protocol):
     def close(self) -> None: ...
 
 
+class LossModule(nn.Module):
+    """The loss of a batch as a module's forward pass, which strategies wrap: total, nll and count, and the loads of
+    experts by layer."""
+
+    def __init__(self, model: nn.Module, task: Task, autocast: AbstractContextManager[object]):
+        super().__init__()
+        self.model, self.task, self.autocast = model, task, autocast
+
+    def forward(self, batch: Any, state: LossState) -> tuple[Tensor, Tensor, Tensor, Mapping[LayerPath, Any]]:
+        with self.autocast, collect("aux", "load") as recorded:
+            loss = self.task.loss(self.model, batch, state)
+        # Auxiliary losses are means: times the token count they add to a sum over tokens.
+        total = sum((loss.count * aux for aux in recorded.list_values("aux")), start=loss.total)
+        sums = total, loss.nll, loss.count
+        if REPLICAS.get().idle:
+            total, nll, count = (value * 0 for value in sums)
+            sums = total, nll, count
+        return *sums, recorded.values.get("load", {})
+
+
 class Learner:
     """Model, optimiser, schedule and moving average of the weights, with the metrics since `reset_metrics`."""
 
@@ -63,7 +85,9 @@ class Learner:
         config: TrainConfig,
         seed: int,
         lr_scales: Mapping[str, float] = NO_SCALES,
+        parallel: Strategy = ALONE,
     ):
+        self.parallel = parallel
         self.task, self.seed, self.clip = task, seed, config.clip_norm
         self.device = hardware.prepare(config)
         self.autocast = precision.autocast(config.precision, self.device)
@@ -86,6 +110,7 @@ class Learner:
         if config.compile:
             model.compile()
         model.train()
+        self.compute_loss = parallel.wrap(LossModule(model, task, self.autocast))
         self.reset_metrics()
 
     def step(self, batches: Iterable[Any], step: int, progress: float) -> Tensor:
@@ -96,21 +121,19 @@ class Learner:
     def _step(self, batches: Iterable[Any], step: int, progress: float) -> Tensor:
         # Seeding each step makes its random numbers a function of seed and step: there is no generator state to save,
         # and random numbers drawn in validation change nothing.
-        reseed(self.seed, step, self.device)
-        sums = torch.zeros(3, device=self.device)
+        reseed(self.seed, step, self.device, self.parallel.rank)
+        sums = torch.zeros_like(self.sums)
         tokens, loads = 0, self.loads
         self.state.progress = self.start_progress + (1 - self.start_progress) * progress
         self.carried_before = self.state.carried
-        for batch in batches:
-            with self.autocast, collect("aux", "load") as recorded:
-                loss = self.task.loss(self.model, batch.to(self.device), self.state)
-            # Auxiliary losses are means: times the token count they add to a sum over tokens.
-            total = sum((loss.count * aux for aux in recorded.list_values("aux")), start=loss.total)
-            total.backward()
-            sums += torch.stack([part.detach().float() for part in (total, loss.nll, loss.count)])
-            if layer_loads := recorded.values.get("load"):  # of a model with experts
-                loads = merge_loads(loads, layer_loads)
+        for batch, context in self.parallel.sync_last(batches):
+            with context, self.parallel.divide(batch) as share:
+                *parts, layer_loads = self.compute_loss(share.to(self.device), self.state)
+                parts[0].backward()
+            sums += torch.stack([part.detach().to(sums.dtype) for part in parts])
+            loads = merge_loads(loads, layer_loads)
             tokens += batch.tokens
+        sums = self.parallel.sum(sums)
         for weight, freeze_at in self.frozen_late:
             if progress >= freeze_at:
                 weight.grad = None  # without a gradient an optimiser changes neither the weight nor its own state
@@ -133,7 +156,9 @@ class Learner:
         self.state.carried = self.carried_before
 
     def reset_metrics(self) -> None:
-        self.sums = torch.zeros(3, device=self.device)  # loss, nll, token count; read from the device only for the log
+        # loss, nll, token count; read from the device only for the log
+        exact = torch.promote_types(next(self.model.parameters()).dtype, torch.float32)
+        self.sums = torch.zeros(3, dtype=exact, device=self.device)
         self.tokens = 0
         self.loads = {}
 
@@ -165,19 +190,22 @@ class Learner:
     def checkpoint(self, state: dict[str, Any]) -> Checkpoint:
         weights = unique_tensors(self.model)
         optimizer = optim.dump_state(self.optimizer, self.model)
-        return Checkpoint(state, weights, optimizer, self.ema.dump(weights), self.state.carried)
+        carried = self.parallel.gather_carried(self.state.carried)
+        return Checkpoint(state, weights, optimizer, self.ema.dump(weights), carried)
 
     def load(self, checkpoint: Checkpoint, where: str) -> State:
         restore(self.model, checkpoint.model, where)
         optim.load_state(self.optimizer, self.model, checkpoint.optimizer)
         self.ema.load(checkpoint.ema)
-        self.state.carried = {name: tensor.to(self.device) for name, tensor in checkpoint.carried.items()}
+        carried = self.parallel.select_carried(checkpoint.carried)
+        self.state.carried = {name: tensor.to(self.device) for name, tensor in carried.items()}
         return State.from_json(checkpoint.state, where)
 
 
-def reseed(seed: int, step: int, device: torch.device) -> None:
-    """Seed the random number generators with a hash of seed and step."""
-    number = int.from_bytes(hashlib.blake2b(f"{seed} {step}".encode(), digest_size=8).digest()) >> 1
+def reseed(seed: int, step: int, device: torch.device, rank: int = 0) -> None:
+    """Seed the random number generators with a hash of seed and step, and of the rank of all but the main process."""
+    text = f"{seed} {step} {rank}" if rank else f"{seed} {step}"
+    number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
     # torch.manual_seed also queues a seed for backends that are not available, 200 µs a call
     torch.default_generator.manual_seed(number)
     if device.type != "cpu":

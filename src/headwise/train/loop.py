@@ -25,8 +25,10 @@ from headwise.train.config import TrainConfig
 from headwise.train.learner import AnyLearner, Learner
 from headwise.train.observers import MetricsFile, Observer, Observers, ProgressLog
 from headwise.train.optim import NO_SCALES
-from headwise.train.progress import Progress, make_progress
-from headwise.train.signals import Interrupted, Signals
+from headwise.train.parallel.group import ALONE, Group
+from headwise.train.parallel.strategy import make_strategy
+from headwise.train.progress import NoProgress, Progress, make_progress
+from headwise.train.signals import GroupSignals, Interrupted, Signals
 from headwise.train.state import Data, HasUnit, Metric, Result, Row, Samples, State, StatefulData, Task, Validate
 
 MAX_SKIPS = 10  # skipped updates in a row under nan = "skip"; with more, the weights have diverged
@@ -48,6 +50,7 @@ def train(
     learner_class: Callable[..., AnyLearner] = Learner,
     observers: Sequence[Observer] = (),
     show: Progress | None = None,
+    group: Group = ALONE,
 ) -> Result:
     """Train `model` in `run` until a budget is spent, starting from the newest checkpoint if there is one.
 
@@ -56,20 +59,32 @@ def train(
     learning rate by parameter name. `flops_per_token` is the cost of training on a token, for a budget of FLOPs.
     `learner_class` takes the steps: the default is by gradients.
     `observers` are called besides those of `train.observers`.
+    The processes of `group` take the same steps; only the main one validates, writes and calls observers.
     """
     with ExitStack() as stack:
-        stack.enter_context(run.lock())
-        signals = stack.enter_context(Signals())
-        learner = stack.enter_context(closing(learner_class(model, task, config, seed, lr_scales)))
-        loop = Loop(run, learner, data, config, signals)
+        if group.is_main:
+            stack.enter_context(run.lock())
+        signals = stack.enter_context(Signals() if group.size == 1 else GroupSignals(group))
+        strategy = {} if group.size == 1 else {"parallel": make_strategy(config.parallel.kind, group)}
+        learner = stack.enter_context(closing(learner_class(model, task, config, seed, lr_scales, **strategy)))
+        loop = Loop(run, learner, data, config, signals, group)
         loop.validate, loop.samples, loop.watch = validate, samples, watch
+        if isinstance(signals, GroupSignals):
+            loop.validate = validate and share(validate, signals)
+            loop.samples = samples and share(samples, signals)
         loop.flops_per_token = flops_per_token
-        progress = stack.enter_context(show or make_progress())
-        others = [*(item.build() for item in config.observers), *observers]
-        loop.observers = Observers([MetricsFile(run.metrics), ProgressLog(progress)], others)
+        progress = stack.enter_context(show or make_progress() if group.is_main else NoProgress())
+        if group.is_main:
+            others = [*(item.build() for item in config.observers), *observers]
+            loop.observers = Observers([MetricsFile(run.metrics), ProgressLog(progress)], others)
         with loop.observers.observe(run, loop.state.step) as results:
             results.append(loop.train(progress))
         return results[-1]
+
+
+def share(compute: Callable[[nn.Module], Any], signals: GroupSignals) -> Callable[[nn.Module], Any]:
+    """A function of the model that the main process calls for all."""
+    return lambda model: signals.on_main(lambda: compute(model))
 
 
 class Step(NamedTuple):
@@ -91,7 +106,16 @@ class Loop:
     observers: Observers = Observers([])
     flops_per_token: int = 0
 
-    def __init__(self, run: Run, learner: AnyLearner, data: Data, config: TrainConfig, signals: Signals):
+    def __init__(
+        self,
+        run: Run,
+        learner: AnyLearner,
+        data: Data,
+        config: TrainConfig,
+        signals: Signals,
+        group: Group = ALONE,
+    ):
+        self.group = group
         self.run, self.learner, self.data = run, learner, data
         self.config, self.signals = config, signals
         self.keep_checkpoints = max(config.keep_checkpoints, config.average_checkpoints)
@@ -106,21 +130,26 @@ class Loop:
         self.norm = nan
         self.batch: Any = None  # the current one
         self.finite_batch: Any = None  # the last one with a finite gradient
-        self.start = monotonic() - 60 * self.state.minutes
-        self.saved_at = self.logged_at = monotonic()
+        self.now = signals.poll()  # the time on which all processes agree
+        self.start = self.now - 60 * self.state.minutes
+        self.saved_at, self.logged_at = self.now, monotonic()
 
     def _resume(self) -> tuple[State, dict[str, Any]]:
         """Restore the newest checkpoint; returns the training state, and what of it is saved."""
-        checkpoint = load_latest(self.run)
+        with self.group.main_first():  # which recovers the run from a process that was killed
+            checkpoint = load_latest(self.run)
+        self.group.check_same({"the step of the checkpoint": checkpoint.step if checkpoint else 0})
         state = self.learner.load(checkpoint, str(self.run.path)) if checkpoint else State()
         if isinstance(self.data, StatefulData):
             self.data.start(self.learner.model)
             if checkpoint and checkpoint.data:  # a run that begins with pretrained weights has none yet
                 self.data.load_state(checkpoint.data)
-        self.run.rewind(state.step)
+        if self.group.is_main:
+            self.run.rewind(state.step)
         if checkpoint is None:
             return state, {}
-        update_pointers(self.run, checkpoint, self.keep_checkpoints)
+        if self.group.is_main:
+            update_pointers(self.run, checkpoint, self.keep_checkpoints)
         saved_state = state.without_minutes()
         if state.step and state.step == self.config.restart.step:  # early stopping begins anew
             state.stale = 0
@@ -128,6 +157,7 @@ class Loop:
 
     def train(self, progress: Progress) -> Result:
         while True:
+            self.now = self.signals.poll()
             spent = self._measure_budgets()
             progress.show(max(spent.values()), self.state.step, self.state.epoch)
             stop_reason = self.signals.received or self._find_stop_reason(spent)
@@ -145,7 +175,7 @@ class Loop:
 
     def _measure_budgets(self) -> Mapping[str, float]:
         """The fraction of each budget that is spent, counted from where a run that is trained longer restarted."""
-        self.state.minutes = self._minutes()
+        self.state.minutes = (self.now - self.start) / 60
         state, start, batches = self.state, self.config.restart, len(self.plan)
         tokens = state.tokens + self.learner.tokens  # up to the last log row, and since
         state.flops = float(tokens * self.flops_per_token)
@@ -158,9 +188,6 @@ class Loop:
         }
         budgets = {name: (*used[name], getattr(self.config, name)) for name in used}
         return {name: _fraction(*budget) for name, budget in budgets.items() if budget[-1]}
-
-    def _minutes(self) -> float:
-        return (monotonic() - self.start) / 60
 
     def _find_stop_reason(self, spent: Mapping[str, float]) -> str:
         """The budget that is spent, or `patience` for early stopping; empty while training goes on."""
@@ -284,7 +311,7 @@ class Loop:
     def _checkpoint_due(self) -> bool:
         every, minutes = self.config.checkpoint_every, self.config.checkpoint_minutes
         by_step = every and self.state.step % every == 0
-        by_clock = minutes and monotonic() - self.saved_at >= 60 * minutes
+        by_clock = minutes and self.now - self.saved_at >= 60 * minutes
         return self.state.step > 0 and bool(by_step or by_clock)
 
     def _save_checkpoint(self) -> None:
@@ -295,16 +322,18 @@ class Loop:
             return
         if not self._has_finite_loss():
             raise UserError(self._describe_divergence("the loss is not finite, so the weights are not saved"))
-        self.run.metrics.sync()
-        self.state.minutes = self._minutes()  # validation included
+        if self.group.is_main:
+            self.state.minutes = (monotonic() - self.start) / 60  # validation included
         try:
             checkpoint = self.learner.checkpoint(asdict(self.state))
             if isinstance(self.data, StatefulData):
                 checkpoint = replace(checkpoint, data=self.data.dump_state())
-            save(self.run, checkpoint, self.keep_checkpoints)
+            if self.group.is_main:
+                self.run.metrics.sync()
+                save(self.run, checkpoint, self.keep_checkpoints)
         except NonFinite as error:
             raise UserError(self._describe_divergence(str(error))) from error
-        self.saved_state, self.saved_at = self.state.without_minutes(), monotonic()
+        self.saved_state, self.saved_at = self.state.without_minutes(), self.now
         self.observers.on_checkpoint(self.run.checkpoint_path(self.state.step), self.state.step)
 
     def _has_finite_loss(self) -> bool:

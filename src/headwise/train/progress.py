@@ -71,6 +71,17 @@ class _Clock:
         return format_duration((monotonic() - self.start) * (1 - share) / done) if done > 0 else "?"
 
 
+class NoProgress:
+    """Shows nothing: of several processes the main one does."""
+
+    def __enter__(self) -> NoProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+    def show(self, share: float, step: int, epoch: int) -> None: ...
+    def log(self, row: Row) -> None: ...
+
+
 class Lines:
     """A line at most every `seconds`, and one for each validation."""
 

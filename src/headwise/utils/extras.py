@@ -20,6 +20,10 @@ EXTRAS = {  # the name that is imported -> the extra; tests compare it with pypr
     "prometheus_client": "serve",
     "jinja2": "serve",
     "ctranslate2": "deploy",
+    "onnx": "onnx",
+    "onnx_ir": "onnx",  # comes with onnxscript
+    "onnxruntime": "onnx",
+    "onnxscript": "onnx",
     "sentencepiece": "marian",
     "tensorboard": "tensorboard",
     "optuna": "search",
@@ -34,6 +38,8 @@ EXTRAS = {  # the name that is imported -> the extra; tests compare it with pypr
     "linformer": "bench",
     "performer_pytorch": "bench",
     "reformer_pytorch": "bench",
+    "litserve": "bench-serve",
+    "accelerate": "bench-serve",
 }
 
 

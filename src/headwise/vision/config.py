@@ -9,7 +9,8 @@ from pydantic import Field, field_validator, model_validator
 from headwise.data.config import Content, DataConfig
 
 Pixels = Annotated[int, Field(ge=1)]
-Format = Literal["folders", "idx", "cifar", "rows", "npz", "coco", "captions", "digits"]
+Format = Literal["folders", "idx", "cifar", "rows", "npz", "coco", "captions", "listed", "digits"]
+LISTS = ("listed", "captions")  # formats that are tables of image files
 
 
 class ImagesConfig(DataConfig):
@@ -18,6 +19,7 @@ class ImagesConfig(DataConfig):
     content: ClassVar[Content] = "images"
     kind: Literal["images"] = "images"
     format: Format = "folders"
+    columns: tuple[str | int, ...] = ()  # of a table that lists images: that of their files, then of their targets
     size: tuple[Pixels, Pixels] | tuple[()] = ()  # rows and columns, or one side; empty: that of the files
     channels: Literal[0, 1, 3] = 0  # 0: as in the files
     classes: tuple[str, ...] = ()  # names of numbered labels, from 0; empty: their numbers
@@ -39,6 +41,10 @@ class ImagesConfig(DataConfig):
             raise ValueError("give either the `name` of a set or files, not both")
         if not self.name and not self.train:
             raise ValueError('there is nothing to learn from; set `train`, or `name` (such as "digits")')
+        if self.columns and self.format not in LISTS:
+            raise ValueError(f"`columns` are those of a table, in one of these formats: {', '.join(LISTS)}")
+        if len(self.columns) != 2 and (self.columns or self.format == "listed"):
+            raise ValueError('`columns` are two, that of the image files and that of the targets: ["file", "label"]')
         if len(self.mean) != len(self.std):
             raise ValueError("`mean` and `std` are one number each for every channel; give both or neither")
         if self.valid_fraction + self.test_fraction >= 1:

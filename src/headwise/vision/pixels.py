@@ -76,8 +76,11 @@ class Pixels(TextlessEncoder):
 
     def normalise_images(self, images: Tensor) -> Tensor:
         """Normalise bytes, or numbers from 0 to 1, with mean and standard deviation: (B, C, H, W)."""
+        import torch
+
         x = self.scale(images)
-        mean, std = (x.new_tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
+        # filled on the device: a copy from the host would wait for it
+        mean, std = (torch.cat([x.new_full((1, 1, 1), each) for each in values]) for values in (self.mean, self.std))
         return (x - mean) / std
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""ASGI middleware that gives up a request when its client has gone: work that has not begun is not done."""
+"""ASGI middleware that gives up a request when its client has gone: the task that answers it is cancelled."""
 
 from __future__ import annotations
 

@@ -7,11 +7,16 @@ as long as they take; a client that does not read what was sent to it is cut off
 
 A request that is refused before its body has come, as one that is too long, has its answer, and what the client goes on
 sending is read and dropped for `LINGER_SECONDS`: closing at once would reset the connection, and the answer be lost.
+
+An application may refuse a request by its first line alone (`refuse`), as a service that is full does: parsing headers
+and starting a task for each of a thousand requests takes longer than refusing them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
 import h11
@@ -21,6 +26,9 @@ HEADER_SECONDS = 10.0
 BODY_SECONDS = 30.0
 READ_SECONDS = 30.0
 LINGER_SECONDS = 2.0
+FIRST_LINE = re.compile(rb"([A-Z]{1,20}) ([^ ?\r\n]{1,500})[ ?]")
+LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,18})[ \t]*\r\n", re.IGNORECASE)
+Refuse = Callable[[str, str], bytes]  # method and path -> the whole answer; nothing: the request is read
 
 
 class DeadlineProtocol(H11Protocol):
@@ -28,7 +36,9 @@ class DeadlineProtocol(H11Protocol):
 
     seconds: ClassVar[dict[str, float]] = {"headers": HEADER_SECONDS, "body": BODY_SECONDS}
     read_seconds: ClassVar[float] = READ_SECONDS
+    refuse: ClassVar[Refuse] = staticmethod(lambda method, path: b"")
 
+    unread = False  # whether a request was refused of which more will come
     _expected = ""  # what the client has begun to send: headers, body, or nothing
     _deadline: asyncio.TimerHandle | None = None
     _read_deadline: asyncio.TimerHandle | None = None
@@ -45,8 +55,21 @@ class DeadlineProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
+        if answer := self._refuse(data):
+            self._expect("")
+            self.unread = not is_whole(data)
+            self.transport.write(answer)
+            self.transport.close()
+            return
         super().data_received(data)
         self._follow()
+
+    def _refuse(self, data: bytes) -> bytes:
+        """The answer to a request that begins here and is refused by its first line."""
+        if self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0]:
+            return b""
+        found = FIRST_LINE.match(data)
+        return type(self).refuse(found[1].decode(), found[2].decode("latin-1")) if found else b""
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -90,6 +113,17 @@ class DeadlineProtocol(H11Protocol):
         super().resume_writing()
 
 
+def is_whole(data: bytes) -> bool:
+    """Whether nothing of a request is missing that has a Content-Length or no body.
+
+    >>> is_whole(b"POST / HTTP/1.1\\r\\nContent-Length: 2\\r\\n\\r\\n{}"), is_whole(b"POST / HTTP/1.1\\r\\nHo")
+    (True, False)
+    """
+    head, end, body = data.partition(b"\r\n\r\n")
+    found = LENGTH.search(head + b"\r\n")
+    return bool(end) and b"transfer-encoding" not in head.lower() and len(body) >= (int(found[1]) if found else 0)
+
+
 class LingeringTransport:
     """A transport that is closed gently while the client is still sending."""
 
@@ -105,7 +139,8 @@ class LingeringTransport:
     def close(self) -> None:
         if self._lingers or self._transport.is_closing():
             return
-        if self._protocol.conn.their_state is not h11.SEND_BODY or not self._transport.can_write_eof():
+        sending = self._protocol.unread or self._protocol.conn.their_state is h11.SEND_BODY
+        if not sending or not self._transport.can_write_eof():
             self._transport.close()
             return
         self._lingers = True

@@ -15,7 +15,7 @@ import uvicorn
 
 from headwise.errors import UserError
 from headwise.web.guard import Address, App
-from headwise.web.protocol import DeadlineProtocol
+from headwise.web.protocol import DeadlineProtocol, Refuse
 
 DRAIN_SECONDS = 30.0
 IDLE_SECONDS = 30  # of a connection between two requests
@@ -68,11 +68,13 @@ def make_server(
     on_drain: Callable[[], None] = lambda: None,
     tls: tuple[Path, Path] | None = None,
     behind_proxy: bool = False,
+    refuse: Refuse = DeadlineProtocol.refuse,
 ) -> Server:
-    """A server with deadlines; `tls` is certificate and key. Headers of a proxy are believed only if told to."""
+    """A server with deadlines; `tls` is certificate and key. Headers of a proxy are believed only if told to. What
+    `refuse` answers to a method and a path is sent before the request is parsed."""
     config = uvicorn.Config(
         app,
-        http=DeadlineProtocol,
+        http=type("Protocol", (DeadlineProtocol,), {"refuse": staticmethod(refuse)}),
         ws="none",
         lifespan="off",
         log_level="critical",

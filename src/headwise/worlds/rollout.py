@@ -209,7 +209,7 @@ class Watched:
         return actions
 
 
-def film(environment: Environment, policy: Policy, seed: int) -> Film:
+def film(environment: Environment, policy: Policy, seed: int, before_step: Callable[[], None] = ignore) -> Film:
     """Play one episode and draw it. What is drawn is what an agent sees, if it sees frames."""
     from gymnasium.error import DependencyNotInstalled
 
@@ -217,6 +217,7 @@ def film(environment: Environment, policy: Policy, seed: int) -> Film:
     sees_frames = Spaces.of(environments).pixels
 
     def draw() -> None:
+        before_step()
         drawn = environments.render()
         frame = drawn[0] if drawn else None
         if not isinstance(frame, np.ndarray) or frame.ndim != 3:
@@ -224,7 +225,7 @@ def film(environment: Environment, policy: Policy, seed: int) -> Film:
         frames.append(frame.astype(np.uint8))
 
     try:
-        episode = play(environments, watched, [seed], ignore if sees_frames else draw)[0]
+        episode = play(environments, watched, [seed], before_step if sees_frames else draw)[0]
     except DependencyNotInstalled as error:
         raise UserError(f"{environment.id}: cannot be drawn: {' '.join(str(error).split())}") from None
     finally:

@@ -115,3 +115,10 @@ def test_what_cannot_be_built_is_refused() -> None:
         NystromConfig().build(BuildContext(8, 2, 8, causal=True))
     with pytest.raises(UserError, match="a kernel of 4 tokens has no middle; use an odd number"):
         validate(NystromConfig, {"kernel": 4})
+
+
+def test_short_texts_are_found_without_reading_values() -> None:
+    """The meta device has none."""
+    part, x = build_mixer(landmarks=4).to("meta"), torch.zeros(2, 3, 9, 4, dtype=torch.float64, device="meta")
+    keep = torch.ones(2, 9, dtype=torch.bool, device="meta")
+    assert part.attend(x, x, x, keep).shape == x.shape

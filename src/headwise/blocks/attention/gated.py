@@ -30,7 +30,7 @@ class GatedAttention(Attention):
         rows, _, queries, _ = heads.shape
         merged = heads.transpose(1, 2).flatten(2)  # (B, H, T, D) -> (B, T, HD)
         # Where beams are folded into the queries of their source, they have their own gates: (B*K, T) -> (B, K*T)
-        x = stream.x if rows < len(stream.x) else stream.x[:, :queries]
+        x = stream.x if rows < stream.x.shape[0] else stream.x[:, :queries]
         return self.out(self.gate(x).sigmoid().reshape(rows, queries, -1) * merged)
 
 

@@ -68,7 +68,7 @@ def sdpa(inputs: AttentionInputs) -> Tensor:
     bias = inputs.build_bias()
     masking = inputs.list_masking_mods()
     # `is_causal` aligns query 0 with key 0, so it is right only where queries and keys are the same tokens.
-    is_causal = bias is None and len(masking) == 1 and masking[0].is_causal_mask and inputs.layout.offset == 0
+    is_causal = bias is None and len(masking) == 1 and masking[0].is_causal_mask and bool(inputs.layout.offset == 0)
     attn_mask: Tensor | None = None
     if bias is not None:
         attn_mask, additive_mask = bias.to(inputs.q.dtype), inputs.build_additive_mask()

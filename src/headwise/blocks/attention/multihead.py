@@ -155,7 +155,7 @@ class SelfProjection(QKVProjection):
         )
         if stream.pair is None:
             return layout
-        return replace(layout, pair=stream.pair, rows_per_pair=len(stream.x) // len(stream.pair))
+        return replace(layout, pair=stream.pair, rows_per_pair=stream.x.shape[0] // stream.pair.shape[0])
 
 
 class CrossProjection(QKVProjection):
@@ -195,7 +195,7 @@ class CrossProjection(QKVProjection):
         k, v = stored[0], stored[-1]
         # The K beams of a source are contiguous rows: folded into its queries, they share keys and values.
         # (B*K, T, C) -> (B, K*T, H, D) -> (B, H, K*T, D)
-        q = self.query(stream.x).view(len(k), -1, self.heads, self.head_width).transpose(1, 2)
+        q = self.query(stream.x).view(k.shape[0], -1, self.heads, self.head_width).transpose(1, 2)
         for mod in score_mods:
             if "edit_qk" in mod.hooks:
                 q = mod.edit_queries(q, fold_beams(stream.pos, q.shape[2]))
@@ -346,7 +346,7 @@ class Attention(Part):
         ctx.record.observe(ctx.path, inputs)
         heads = ctx.record.edit_heads(ctx.path, self.kernel(inputs))
         x = self.project_heads(heads, stream)  # (B, H, T, D) -> (B, T, C)
-        return x.reshape(len(stream.x), -1, x.shape[-1])  # beams are rows again: (B, K*T, C) -> (B*K, T, C)
+        return x.reshape(stream.x.shape[0], -1, x.shape[-1])  # beams are rows again: (B, K*T, C) -> (B*K, T, C)
 
     def project_heads(self, heads: Tensor, stream: Stream) -> Tensor:
         """The output projection: (B, H, T, D) -> (B, T, C)."""

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.part import BuildContext, ScoreModBuilder
 from headwise.blocks.positions.base import PositionConfig
-from headwise.blocks.stream import NO_SIDE, LayerPath, SideOutputs
+from headwise.blocks.stream import NO_SIDE, LayerPath, SideOutputs, make_hashable
 from headwise.config.base import describe_config
 from headwise.errors import UserError
 
@@ -258,7 +258,8 @@ class AttentionInputs:
         layout = self.layout
         positions, segments = (layout.query_pos, layout.key_pos), (layout.query_segment, layout.key_segment)
         tensors = (layout.keep, *positions, *segments, layout.pair)
-        key = (name, layout.queries, layout.keys, *map(id, tensors), *(mod.key() for mod in score_mods))
+        sizes = make_hashable(layout.queries), make_hashable(layout.keys)
+        key = (name, *sizes, *map(id, tensors), *(mod.key() for mod in score_mods))
         if key not in self.shared:
             self.shared[key] = (build(score_mods), layout)
         shared: Shared = self.shared[key][0]

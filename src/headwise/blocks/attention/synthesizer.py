@@ -89,7 +89,7 @@ class Random(Score):
                 f"score: '{self.kind}' needs all queries of a text at once, not {queries} of {length}; "
                 "use it with attend_to = 'self' and kernel = 'plain'"
             )
-        return self.get_scores(length - queries, length).expand(len(q), -1, -1, -1)  # (H, Tq, Tk) -> (B, H, Tq, Tk)
+        return self.get_scores(length - queries, length).expand(q.shape[0], -1, -1, -1)  # (H, Tq, Tk) -> (B, H, Tq, Tk)
 
 
 class Factorised(Random):

@@ -38,7 +38,7 @@ class TalkingHeads(ScoreMod):
 
 def mix_heads(linear: nn.Linear, x: Tensor) -> Tensor:
     """Apply a linear map across heads: (B, H, Tq, Tk) -> (B, H, Tq, Tk)."""
-    weight = linear.weight.expand(len(x), -1, -1)  # (H, H) -> (B, H, H)
+    weight = linear.weight.expand(x.shape[0], -1, -1)  # (H, H) -> (B, H, H)
     return torch.baddbmm(linear.bias.unsqueeze(-1), weight, x.flatten(2)).view_as(x)  # @ (B, H, Tq * Tk)
 
 

@@ -28,7 +28,7 @@ def attend_blocks(
 ) -> Tensor:
     """Attention of each block to the key blocks of `index` and to the global keys: 3 x (B, H, N, S, D),
     2 x (B, H, 1, E, D), an additive mask (B, H, N, 1, W), (B, H, N, R) -> (B, H, N, S, D)."""
-    rows = len(q)
+    rows = q.shape[0]
     tensors = (q, k, v, global_k, global_v, mask, index)
     by_head = (x.expand(rows, *x.shape[1:]).flatten(0, 1).unsqueeze(0) for x in tensors)  # (B, H, ...) -> (1, BH, ...)
     elements = GATHERED_ON_CPU if q.device.type == "cpu" else GATHERED

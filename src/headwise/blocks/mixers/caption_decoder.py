@@ -95,7 +95,7 @@ class ShowAttendTellDecoder(AttentionDecoder):
         states, contexts = [steps.top], []
         for t in range(stream.x.shape[1]):
             inputs = self.glimpse.build_inputs(steps.top.unsqueeze(1), keys, stream.pos[..., t : t + 1], ctx)
-            context = self.glimpse.compute_context(inputs, ctx).reshape(len(stream.x), -1)  # (R, D)
+            context = self.glimpse.compute_context(inputs, ctx).reshape(stream.x.shape[0], -1)  # (R, D)
             contexts.append(self.gate(steps.top).sigmoid() * context)
             states.append(steps.advance(t, contexts[-1]))
         steps.store(ctx)
@@ -113,7 +113,7 @@ def compute_coverage_error(weights: Tensor, keep: Tensor | None) -> Tensor:
     """
     if keep is not None:
         weights = weights * keep.unsqueeze(-1)
-    words = weights.shape[0] * weights.shape[1] if keep is None else keep.sum()
+    words = weights.shape[0] * weights.shape[1] if keep is None else keep.sum().clamp(min=1)
     return (1 - weights.sum(1)).square().sum() / words
 
 
@@ -124,14 +124,15 @@ class ShowAndTellDecoder(AttentionDecoder):
     def __init__(self, recurrence: Recurrence, dropout: float = 0.0):
         super().__init__()
         self.recurrence, self.drop = recurrence, make_dropout(dropout)
+        self.output_width = recurrence.hidden
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
-        rows = len(stream.x)
+        rows = stream.x.shape[0]
 
         def read_image() -> Tensor:
             image = ctx.memory["image"].x  # (B, 1, E)
             state = self.recurrence(image, image.new_zeros(len(image), self.recurrence.state_width))[1]
-            return state.repeat_interleave(rows // len(state), 0)  # beams of one image are contiguous rows
+            return state.repeat_interleave(rows // state.shape[0], 0)  # beams of one image are contiguous rows
 
         h, state = self.recurrence(stream.x, ctx.cache.get_state(ctx.path, read_image))
         ctx.cache.put_state(ctx.path, state)

@@ -54,7 +54,7 @@ class FastForwardColumn(nn.Module):
             if below is not None:
                 x = torch.cat((compute_gate_inputs(below, x, 2 * below.hidden), self.drop(h)), dim=-1)
             backward = self.reverse ^ (number % 2 == 1)
-            zeros = x.new_zeros(len(x), lstm.state_width)
+            zeros = x.new_zeros(x.shape[0], lstm.state_width)
             h, state = lstm(reverse_tokens(x, lengths) if backward else x, zeros, lengths)
             h = reverse_tokens(h, lengths) if backward else h
             below = lstm
@@ -69,8 +69,10 @@ class InterleavedEncoder(Part):
     def __init__(self, columns: Sequence[FastForwardColumn], annotation_width: int):
         super().__init__()
         self.columns = nn.ModuleList(columns)
-        hidden = sum(lstm.hidden for column in columns for lstm in [column.layers[-1]] if isinstance(lstm, Lstm))
+        tops = [lstm for column in columns for lstm in [column.layers[-1]] if isinstance(lstm, Lstm)]
+        hidden, self.state_width = sum(lstm.hidden for lstm in tops), tops[0].state_width
         self.out = nn.Linear(5 * hidden, annotation_width, bias=False)
+        self.output_width = annotation_width
 
     @property
     def properties(self) -> Properties:
@@ -83,6 +85,10 @@ class InterleavedEncoder(Part):
         hs, fs = ([top[index] for top in tops] for index in (0, 1))
         return self.out(torch.cat((*hs, *fs), dim=-1))  # 2 x (B, T, H), 2 x (B, T, 4H) -> (B, T, C)
 
+    def transform_nothing(self, stream: Stream, ctx: Context) -> Tensor:
+        ctx.side.add("final", ctx.path, stream.x.new_zeros(len(stream.x), self.state_width))
+        return super().transform_nothing(stream, ctx)
+
 
 class FastForwardDecoder(AttentionDecoder):
     """A decoder of LSTM layers with fast-forward connections: h^1_{t-1} attends to the source for c_t, and the lowest
@@ -92,6 +98,7 @@ class FastForwardDecoder(AttentionDecoder):
         super().__init__(glimpse.score.length_free)
         self.tower, self.glimpse = StackedCells(layers[:1]), glimpse
         self.upper, self.drop = nn.ModuleList(layers[1:]), make_dropout(dropout)
+        self.output_width = layers[-1].hidden
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         h, c = attend_before_steps(self.tower, self.glimpse, stream, ctx)
@@ -99,7 +106,7 @@ class FastForwardDecoder(AttentionDecoder):
         for number, lstm in enumerate(self.upper, start=1):
             assert isinstance(lstm, Lstm) and isinstance(below, Lstm)
             x = torch.cat((compute_gate_inputs(below, x, 2 * below.hidden), self.drop(h)), dim=-1)
-            h, state = lstm(x, load_state(ctx, number, len(x)))
+            h, state = lstm(x, load_state(ctx, number, x.shape[0]))
             ctx.cache.put_state(ctx.at(number).path, state)
             below = lstm
         return self.drop(h)

@@ -93,6 +93,7 @@ class LeViTAttention(PerceiverAttention):
         super().__init__(
             outputs, qkv.heads, qkv.head_width, qkv.value_width, qkv=qkv, score_mods=score_mods, bias=False
         )
+        self.output_width = outputs
         # Torch's fused kernel takes no values wider than keys, and its fallback is slower than this.
         self.kernel = plain
         last = LinearNorm(qkv.heads * qkv.value_width, outputs, gain)

@@ -111,6 +111,10 @@ class LSHAttention(QKVMixer):
             chunk + 1,
             *(chunk << p for p in range(1, MAX_LOG2_BUCKETS)),
         ]  # lengths for 2, 4, 8 ... buckets
+        self.register_buffer("boundaries", torch.tensor(self.thresholds), persistent=False)
+        self.register_buffer("factors", torch.tensor(FACTORS), persistent=False)
+        self.boundaries: Tensor
+        self.factors: Tensor
         generator = torch.Generator("cpu").manual_seed(seed)
         shape = (self.heads, self.head_width, rounds)
         rotations = torch.empty(*shape, 2 * MAX_DIRECTIONS)
@@ -193,7 +197,7 @@ class LSHAttention(QKVMixer):
 
     def compute_buckets(self, k: Tensor, layout: AttentionLayout, ctx: Context) -> Tensor:
         """The bucket argmax [k R; -k R] of each token in each hash round: (B, H, T, D) -> (B, H, R, T)."""
-        counts, columns = self.count_directions(layout, k.device)
+        counts, columns = self.count_directions(layout)
         # Drawn even if the buckets are saved, so that later draws of the recomputation stay the same.
         rotations = self.draw_rotations(k, *columns)
         saved = ctx.shared.get(SAVED_CHOICES, {})
@@ -204,16 +208,13 @@ class LSHAttention(QKVMixer):
             saved[ctx.path] = buckets.short()  # of every layer, if layers are reversible
         return saved[ctx.path].long()
 
-    def count_directions(
-        self, layout: AttentionLayout, device: torch.device
-    ) -> tuple[tuple[Any, ...], tuple[int, int]]:
+    def count_directions(self, layout: AttentionLayout) -> tuple[tuple[Any, ...], tuple[int, int]]:
         """The numbers of directions of both hashes, for each text where lengths differ; and the largest ones."""
         log2_buckets = self.get_log2_buckets(layout)
         first, second = (buckets // 2 for buckets in FACTORS[log2_buckets])
         if self.log2_buckets is not None or (layout.keep is None and layout.key_segment is None):
             return (first, second), (first, second)
-        powers = torch.bucketize(count_tokens(layout), torch.tensor(self.thresholds, device=device), right=True)
-        counts = torch.tensor(FACTORS, device=device)[powers] // 2
+        counts = self.factors[torch.bucketize(count_tokens(layout), self.boundaries, right=True)] // 2
         # (B, T or 1, 2) -> 2 x (B, 1, T or 1, 1, 1)
         return counts[:, None, :, None, None].unbind(-1), (min(2**log2_buckets // 2, MAX_DIRECTIONS), second)
 

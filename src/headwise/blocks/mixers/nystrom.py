@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import Any, Literal, Self
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
@@ -67,7 +68,9 @@ class NystromAttention(QKVMixer):
         with disable_autocast(q):  # products of 16 bits would not converge to an inverse
             q, k, values = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v))
             self.record_map(q, k, values, stream, ctx, lambda: self._compute_map(q, k, stream.keep))
-            return self.attend(q, k, values, stream.keep).to(v.dtype)
+            # on the meta device, where costs are counted, padding is unknown: count those of texts without
+            keep = None if stream.keep is None or stream.keep.is_meta else stream.keep
+            return self.attend(q, k, values, keep).to(v.dtype)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
         """Nystrom attention of long rows, softmax attention of the others, plus the convolution of the values:
@@ -81,24 +84,18 @@ class NystromAttention(QKVMixer):
     def _attend_by_length(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
         if not self.landmarks or q.shape[2] <= self.landmarks:
             return attend_exactly(q, k, v, keep)
-        if keep is None or keep.is_meta:  # on the meta device, padding is unknown
-            return self.approximate(q, k, v, None)
-        lengths = keep.sum(1)
-        long, short = (rows.nonzero().squeeze(1) for rows in (lengths > self.landmarks, lengths <= self.landmarks))
-        if not len(short):
-            return self.approximate(q, k, v, keep)
+        out = self.approximate(q, k, v, keep)
+        if keep is None:
+            return out
+        # Both are computed of all rows, since which of them are short is known on the device alone.
         first = slice(self.landmarks)  # short texts end here
-        out = torch.zeros_like(v)
-        exact = attend_exactly(
-            q[short][:, :, first], k[short][:, :, first], v[short][:, :, first], keep[short][:, first]
-        )
-        out[short, :, first] = exact
-        if len(long):
-            out[long] = self.approximate(q[long], k[long], v[long], keep[long])
-        return out
+        exact = attend_exactly(q[:, :, first], k[:, :, first], v[:, :, first], keep[:, first])
+        short = (keep.sum(1) <= self.landmarks)[:, None, None, None]
+        return torch.where(short, F.pad(exact, (0, 0, 0, q.shape[2] - self.landmarks)), out)
 
     def approximate(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
-        """The approximation of softmax(Q K^T) V, for rows with more real tokens than landmarks."""
+        """The approximation of softmax(Q K^T) V; numbers without a meaning for rows with fewer real tokens than
+        landmarks."""
         mean_q, mean_k = average_segments(q, self.landmarks, keep), average_segments(k, self.landmarks, keep)
         to_landmarks = (q @ mean_k.mT).softmax(-1)  # (B, H, T, M)
         between = (mean_q @ mean_k.mT).softmax(-1)  # (B, H, M, M)
@@ -127,8 +124,8 @@ def average_segments(x: Tensor, landmarks: int, keep: Tensor | None) -> Tensor:
     if keep is None and length % landmarks == 0:
         return x.unflatten(2, (landmarks, -1)).mean(3)  # (B, H, T, D) -> (B, H, M, T/M, D) -> (B, H, M, D)
     index = torch.arange(length, device=x.device)
-    lengths = index.new_tensor([[length]]) if keep is None else keep.sum(1, keepdim=True)
-    segment = index * landmarks // lengths  # (B, T) or (1, T); that of padding is M or more
+    lengths = length if keep is None else keep.sum(1, keepdim=True).clamp(min=1)
+    segment = (index * landmarks // lengths).view(-1, length)  # (B, T) or (1, T); that of padding is M or more
     members = (segment.unsqueeze(1) == torch.arange(landmarks, device=x.device).unsqueeze(-1)).to(x.dtype)
     means = members / members.sum(-1, keepdim=True)  # (B, M, T)
     return means.unsqueeze(1) @ x

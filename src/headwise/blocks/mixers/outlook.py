@@ -58,7 +58,7 @@ class OutlookAttention(Part):
         index, weights = self.index_windows(grid, stream.x.device), self.compute_weights(stream.x, grid)
         ctx.record.observe(ctx.path, ApproximateMap(lambda: self.compute_map(weights, index, grid)))
         values = F.pad(self.value(stream.x), (0, 0, 0, 1))  # (B, T + 1, HD), the last for tokens beyond the edge
-        cells = values.index_select(1, index.flatten()).view(len(values), *index.shape, self.heads, -1)
+        cells = values.index_select(1, index.flatten()).view(values.shape[0], *index.shape, self.heads, -1)
         # (B, N, H, KK, KK) @ (B, N, KK, H, D), heads first -> (B, N, H, KK, D)
         mixed = F.dropout(weights, self.dropout, self.training) @ cells.transpose(2, 3)
         mixed = mixed.transpose(2, 3).flatten(3).flatten(1, 2)  # (B, N, H, KK, D) -> (B, NKK, HD)

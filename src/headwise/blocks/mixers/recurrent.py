@@ -204,6 +204,7 @@ class Recurrent(Part):
     def __init__(self, width: int, ahead: Recurrence, back: Recurrence | None = None, initial_state: str = "zeros"):
         super().__init__()
         self.ahead, self.back, self.initial_state = ahead, back, initial_state
+        self.output_width = width
         hidden = ahead.hidden + (back.hidden if back is not None else 0)
         self.out = nn.Identity() if hidden == width else nn.Linear(hidden, width)
 
@@ -219,16 +220,23 @@ class Recurrent(Part):
         ctx.cache.put_state(ctx.path, state)
         ctx.side.add("final", ctx.path, state)
         if self.back is not None:
-            zeros = x.new_zeros(len(x), self.back.state_width)
+            zeros = x.new_zeros(x.shape[0], self.back.state_width)
             back, state = self.back(reverse_tokens(x, lengths), zeros, lengths)
             ctx.side.add("final-backward", ctx.path, state)
             out = torch.cat((out, reverse_tokens(back, lengths)), dim=-1)  # (B, T, H) -> (B, T, 2H)
         return self.out(out)
 
+    def transform_nothing(self, stream: Stream, ctx: Context) -> Tensor:
+        """The states are those before the first token."""
+        ctx.side.add("final", ctx.path, self.build_initial_state(stream.x, ctx))
+        if self.back is not None:
+            ctx.side.add("final-backward", ctx.path, stream.x.new_zeros(len(stream.x), self.back.state_width))
+        return super().transform_nothing(stream, ctx)
+
     def build_initial_state(self, x: Tensor, ctx: Context) -> Tensor:
         """The state before the first token, (B, S)."""
         if self.initial_state == "zeros":
-            return x.new_zeros(len(x), self.ahead.state_width)
+            return x.new_zeros(x.shape[0], self.ahead.state_width)
         if "final" not in ctx.memory:
             raise UserError("initial_state: no stack before this one has a final state; use initial_state = 'zeros'")
         final = ctx.memory["final"].x
@@ -239,7 +247,8 @@ class Recurrent(Part):
             )
         layer = next((step for step in ctx.path if isinstance(step, int)), 0)
         state = final[:, min(layer, final.shape[1] - 1)]  # (B, layers, S) -> (B, S)
-        return state.repeat_interleave(len(x) // len(state), 0)  # beams of one source are contiguous rows
+        beams = x.shape[0] // max(state.shape[0], 1)
+        return state.repeat_interleave(beams, 0)  # those of one source are contiguous rows
 
 
 def split_inputs(x: Tensor, w_ih: Tensor, bias: Tensor, w_hh: Tensor) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:

@@ -97,6 +97,7 @@ class InputFeedingDecoder(AttentionDecoder):
     def __init__(self, recurrences: Sequence[Recurrence], attend: LuongDecoder, dropout: float = 0.0):
         super().__init__(attend.length_free)
         self.tower, self.attend = StackedCells(recurrences, dropout), attend
+        self.output_width = attend.out.out_features
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         glimpse, keys, fed_path = self.attend.glimpse, self.attend.glimpse.project_keys(ctx), (*ctx.path, "fed")
@@ -124,10 +125,11 @@ class BahdanauDecoder(AttentionDecoder):
     """
 
     def __init__(
-        self, recurrences: Sequence[Recurrence], glimpse: SourceAttention, output: nn.Module, dropout: float = 0.0
+        self, recurrences: Sequence[Recurrence], glimpse: SourceAttention, output: Maxout, dropout: float = 0.0
     ):
         super().__init__(glimpse.score.length_free)
         self.tower, self.glimpse, self.output = StackedCells(recurrences, dropout), glimpse, output
+        self.output_width = output.units
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         s, c = attend_before_steps(self.tower, self.glimpse, stream, ctx)
@@ -155,6 +157,7 @@ class ResidualLstmDecoder(AttentionDecoder):
         super().__init__(glimpse.score.length_free)
         self.tower, self.glimpse = StackedCells(recurrences[:1]), glimpse
         self.upper, self.experts, self.drop = nn.ModuleList(recurrences[1:]), experts, make_dropout(dropout)
+        self.output_width = recurrences[-1].hidden
 
     @property
     def properties(self) -> Properties:
@@ -169,7 +172,7 @@ class ResidualLstmDecoder(AttentionDecoder):
         for number, recurrence in enumerate(self.upper, start=1):
             if self.experts is not None and number == len(self.upper):
                 x = x + self.drop(self.experts(stream.with_x(x), ctx.at("experts")))
-            m, state = recurrence(torch.cat((x, a), dim=-1), load_state(ctx, number, len(x)))
+            m, state = recurrence(torch.cat((x, a), dim=-1), load_state(ctx, number, x.shape[0]))
             ctx.cache.put_state(ctx.at(number).path, state)
             x = self.drop(m) if number == 1 else x + self.drop(m)
         return x
@@ -179,17 +182,20 @@ class ChoDecoder(AttentionDecoder):
     """A decoder that reads the summary vector c of the source at every step: h_t = f(h_{t-1}, y_{t-1}, c); the output
     layer has (h_t, y_{t-1}, c) (Cho et al. 2014, eqs. 3-4)."""
 
-    def __init__(self, recurrences: Sequence[Recurrence], output: nn.Module, dropout: float = 0.0):
+    def __init__(self, recurrences: Sequence[Recurrence], output: Maxout, dropout: float = 0.0):
         super().__init__()
         self.recurrences, self.output = nn.ModuleList(recurrences), output
+        self.output_width = output.units
         self.drop = make_dropout(dropout)
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         x, summary = stream.x, ctx.memory["summary"].x
-        c = summary.repeat_interleave(len(x) // len(summary), 0).expand(-1, x.shape[1], -1)  # (B, 1, C) -> (R, T, C)
+        c = summary.repeat_interleave(x.shape[0] // summary.shape[0], 0).expand(
+            -1, x.shape[1], -1
+        )  # (B, 1, C) -> (R, T, C)
         h = torch.cat((x, c), dim=-1)
         for number, recurrence in enumerate(self.recurrences):
-            h, state = recurrence(self.drop(h) if number else h, load_state(ctx, number, len(x)))
+            h, state = recurrence(self.drop(h) if number else h, load_state(ctx, number, x.shape[0]))
             ctx.cache.put_state(ctx.at(number).path, state)
         return self.output(torch.cat((h, x, c), dim=-1))
 
@@ -203,7 +209,7 @@ def attend_before_steps(
     states, contexts = [steps.top], []
     for t in range(stream.x.shape[1]):
         inputs = glimpse.build_inputs(steps.top.unsqueeze(1), keys, stream.pos[..., t : t + 1], ctx)
-        contexts.append(glimpse.compute_context(inputs, ctx).reshape(len(stream.x), -1))  # (B, 1, K, C) -> (R, C)
+        contexts.append(glimpse.compute_context(inputs, ctx).reshape(stream.x.shape[0], -1))  # (B, 1, K, C) -> (R, C)
         states.append(steps.advance(t, contexts[-1]))
     steps.store(ctx)
     s = torch.stack(states, dim=1)  # s_0 ... s_T: (R, T + 1, H)
@@ -216,6 +222,7 @@ class Maxout(nn.Module):
 
     def __init__(self, width: int, units: int):
         super().__init__()
+        self.units = units
         self.inner = nn.Linear(width, 2 * units)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -242,7 +249,7 @@ class StackedStep:
         self.steps: list[CellStep] = []
         for number, recurrence in enumerate(tower.recurrences):
             assert isinstance(recurrence, Recurrence)
-            self.states.append(load_state(ctx, number, len(x)).split(recurrence.hidden, dim=-1))
+            self.states.append(load_state(ctx, number, x.shape[0]).split(recurrence.hidden, dim=-1))
             known = x if number == 0 else x[..., :0]
             self.steps.append(recurrence.unroll(known))
 

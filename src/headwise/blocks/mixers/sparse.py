@@ -35,7 +35,7 @@ from headwise.blocks.mixers.patterns import (
 from headwise.blocks.mixers.qkv_mixer import QKVMixer, QKVMixerConfig
 from headwise.blocks.part import BuildContext
 from headwise.blocks.stack import Stack, require_plain
-from headwise.blocks.stream import Context, Properties, Stream
+from headwise.blocks.stream import Context, Properties, Stream, make_hashable
 
 
 class BlockSparseAttention(QKVMixer):
@@ -64,8 +64,9 @@ class BlockSparseAttention(QKVMixer):
         keys, keep, segment = k.shape[2], ctx.cache.extend_keep(ctx.path, stream), stream.segment
         if segment is not None:
             (segment,) = ctx.cache.extend((*ctx.path, "segment"), 1, segment)
-        key_pos = compute_once(ctx, ("key_pos", keys), lambda: torch.arange(keys, device=q.device))
-        query_pos = compute_once(ctx, ("query_pos", keys, q.shape[2]), lambda: key_pos[keys - q.shape[2] :])
+        sizes = make_hashable(keys), make_hashable(q.shape[2])
+        key_pos = compute_once(ctx, ("key_pos", sizes[0]), lambda: torch.arange(keys, device=q.device))
+        query_pos = compute_once(ctx, ("query_pos", *sizes), lambda: key_pos[keys - q.shape[2] :])
         layout = AttentionLayout(q.shape[2], keys, query_pos, key_pos, keep, stream.segment, segment)
         return AttentionInputs(q, k, v, self.head_width**-0.5, layout, (self.pattern, *BASE_MASKS), shared=ctx.shared)
 
@@ -92,7 +93,7 @@ class BlockSparseAttention(QKVMixer):
     def _get_window_mask(self, inputs: AttentionInputs, blocks: BlockPartition) -> Tensor:
         """The additive mask of the windows, once per call: (B, 1, N, S, W), where B is 1 if all rows share it."""
         layout = inputs.layout
-        key = ("blocks", self.pattern.key(), id(layout.keep), id(layout.key_segment), layout.keys)
+        key = ("blocks", self.pattern.key(), id(layout.keep), id(layout.key_segment), make_hashable(layout.keys))
         if key not in inputs.shared:
             inputs.shared[key] = (self._build_window_mask(inputs, blocks), layout)  # the layout keeps the ids valid
         mask: Tensor = inputs.shared[key][0]
@@ -237,7 +238,7 @@ class GlobalTokenStack(Stack):
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
         count = self.tokens.num_embeddings
-        x = torch.cat((self.tokens.weight.expand(len(stream.x), -1, -1), stream.x), 1)  # (B, extra + T, C)
+        x = torch.cat((self.tokens.weight.expand(stream.x.shape[0], -1, -1), stream.x), 1)  # (B, extra + T, C)
         keep = None if stream.keep is None else F.pad(stream.keep, (count, 0), value=True)
         outputs = super().forward(Stream(x, F.pad(stream.pos, (count, 0)), keep), ctx)
         return stream.with_x(outputs.x[:, count:])

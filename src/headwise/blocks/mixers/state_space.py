@@ -101,7 +101,7 @@ class DiagonalStateSpace(nn.Module):
 
     def init_state(self, u: Tensor) -> Tensor:
         """The state before the first token: zeros, real and imaginary parts, (B, C, N, 2)."""
-        return u.new_zeros(len(u), self.width, self.pairs, 2)
+        return u.new_zeros(u.shape[0], self.width, self.pairs, 2)
 
     def recur(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """The recurrence for one token: (B, 1, C) and the state before it -> (B, 1, C) and the state after it."""

@@ -30,7 +30,7 @@ from headwise.blocks.grid import (
 )
 from headwise.blocks.mixers.qkv_mixer import QKVMixerConfig
 from headwise.blocks.part import BuildContext
-from headwise.blocks.stream import Context, Properties, Stream
+from headwise.blocks.stream import Context, Properties, Stream, make_hashable
 from headwise.blocks.tables import AnyScore
 from headwise.errors import UserError
 
@@ -73,7 +73,7 @@ class WindowAttention(Attention):
         return crop_grid(permute_tokens(mixed, layout.inverse, layout.order), tiling)
 
     def get_layout(self, tiling: WindowPartition, rows: int, device: torch.device, ctx: Context) -> WindowLayout:
-        key = ("windows", tiling, self.window, rows, device)
+        key = ("windows", tiling, self.window, make_hashable(rows), device)
         if key not in ctx.shared:
             order = tiling.compute_order(device)
             regions, (height, width) = tiling.compute_regions(order), tiling.window

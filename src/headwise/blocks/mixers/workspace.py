@@ -67,7 +67,7 @@ class Workspace(QKVMixer):
         key = ("workspace", self.slots, stream.x.shape[-1], *ctx.path[:1])  # stages of another width have other slots
         slots = ctx.shared.get(key)
         if slots is None:  # rows of the identity, so that slots differ
-            slots = torch.eye(self.slots, stream.x.shape[-1], dtype=q.dtype, device=q.device).expand(len(q), -1, -1)
+            slots = torch.eye(self.slots, stream.x.shape[-1], dtype=q.dtype, device=q.device).expand(q.shape[0], -1, -1)
         slot_queries, _, _ = self.qkv.split(self.qkv.project(slots))  # (B, N, C) -> (B, H, N, D)
         layout = AttentionLayout(self.slots, k.shape[2], keep=stream.keep)
         writing = AttentionInputs(slot_queries, k, v, self.head_width**-0.5, layout, (*self.competition, *BASE_MASKS))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from headwise.config.base import Config, Problems, validate
 from headwise.errors import UserError
-from headwise.interop.hf.files import UNQUANTISED, LazyStateDict
+from headwise.interop.hf.files import UNQUANTISED, WEIGHTS, LazyStateDict
 from headwise.interop.hf.fixed_keys import explain_value
 from headwise.interop.hf.ignored_keys import IGNORED_KEYS
 from headwise.interop.hf.text import TokeniserFiles
@@ -30,8 +30,14 @@ COMPUTED = "it is computed, and only older versions stored it"
 MAX_NAMES = 5  # in an error message
 UNKNOWN = "nothing here knows what this key changes"
 REMEDY = "remove it if it changes no outputs"
-REFUSED = {"quantization_config": f"quantised weights are not supported; {UNQUANTISED}"}  # where more is known
-NEUTRAL_VALUES: dict[str, Any] = {"pruned_heads": {}}  # keys that change nothing with this value
+REFUSED = {  # where more is known
+    "quantization_config": f"quantised weights are not supported; {UNQUANTISED}",
+    "transformers_weights": f"names another file than {WEIGHTS}; rename that file to {WEIGHTS}, and remove this key",
+}
+NEUTRAL_VALUES: dict[str, Any] = {  # keys that change nothing with this value
+    "pruned_heads": {},
+    "transformers_weights": WEIGHTS,
+}
 HF_ACTIVATIONS: dict[str, tuple[HfActivation, ...]] = {  # Headwise -> Hugging Face; the first name is written
     "relu": ("relu",),
     "gelu": ("gelu",),

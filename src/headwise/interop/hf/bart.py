@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from headwise.config.base import Problems
 from headwise.interop.hf.architecture import (
     ACTIVATIONS,
     Architecture,
@@ -21,6 +22,7 @@ from headwise.interop.hf.architecture import (
 from headwise.models.bart import BartConfig
 from headwise.text import BOS, EOS
 
+FOREIGN = "use transformers for this one"
 # `attribute_map` of `transformers`; of two stacks it means the encoder's.
 ALIASES = {
     "hidden_size": "d_model",
@@ -75,7 +77,6 @@ class HfBartConfig(HfTextConfig):
     eos_token_id: TokenId = 2
     decoder_start_token_id: TokenId = 2
     forced_bos_token_id: TokenId = None  # generation_config.json decides, where there is one
-    force_bos_token_to_be_generated: bool = False
     # Keys of older files; BART of `transformers` supports one value of each.
     normalize_before: Literal[False] = False
     normalize_embedding: Literal[True] = True
@@ -89,9 +90,11 @@ class HfBartConfig(HfTextConfig):
     def _check_equal(self) -> Self:
         heads, hidden = self.encoder_attention_heads, self.encoder_ffn_dim
         if (self.decoder_attention_heads, self.decoder_ffn_dim) != (heads, hidden):
-            raise ValueError("encoder and decoder of different heads or ffn_dim are not supported")
-        if self.decoder_start_token_id != self.eos_token_id:
-            raise ValueError("a decoder_start_token_id that is not the eos_token_id is not supported")
+            raise ValueError(f"encoder and decoder of different heads or ffn_dim are not supported; {FOREIGN}")
+        ends = self.eos_token_id if isinstance(self.eos_token_id, tuple) else (self.eos_token_id,)
+        if self.decoder_start_token_id != ends[0]:
+            message = f"is {self.decoder_start_token_id}, not EOS ({ends[0]}), from which BART starts here; {FOREIGN}"
+            raise Problems([(("decoder_start_token_id",), message)])
         return self
 
     @property
@@ -101,8 +104,7 @@ class HfBartConfig(HfTextConfig):
     @property
     def forces_bos(self) -> bool:
         """Whether the first token that is generated, after the EOS that the decoder starts from, is always BOS."""
-        forced = self.bos_token_id if self.force_bos_token_to_be_generated else self.forced_bos_token_id
-        return forced is not None and forced == self.bos_token_id
+        return self.forced_bos_token_id is not None and self.forced_bos_token_id == self.bos_token_id
 
     def tied_weights(self, class_name: str) -> dict[str, str]:
         first = 0 if class_name.endswith("ForConditionalGeneration") else 1  # the output table is tied first

@@ -29,7 +29,7 @@ from headwise.interop.hf.check_generation import (
     compare_rows,
 )
 from headwise.interop.hf.read import GENERATIVE_TASKS, ImportedModel
-from headwise.interop.hf.text import distinguish_labels
+from headwise.interop.hf.text import PAIR_TASKS, distinguish_labels
 from headwise.tasks.mask_filling import MASK
 from headwise.text import BOS, SPECIALS
 from headwise.text.hf import VocabularyMap
@@ -42,7 +42,6 @@ DRAWN, WORDS = 5, 8  # texts of words of the vocabulary, and tokens in each
 TOLERANCE = 1e-4  # of probabilities; of other numbers, relative to those above 1
 MAX_SPAN = 30  # tokens of an answer
 FILLS = 5
-PAIR_TASKS = ("classify", "regress", "answer")
 
 Answer = Sequence[tuple[str, float]]  # labels, words or a text, with a number each
 Texts = tuple[str, ...]  # a text, or both texts of a pair

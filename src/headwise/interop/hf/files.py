@@ -92,11 +92,11 @@ class LazyStateDict:
 
 
 def open_state_dict(folder: Path) -> LazyStateDict:
-    """Open the checkpoint of a folder, one file or shards with an index."""
-    if (folder / INDEX).is_file():
-        return _open_shards(folder)
+    """Open the checkpoint of a folder: one file or, where there is none, shards with an index."""
     if (folder / WEIGHTS).is_file():
         return open_safetensors(folder / WEIGHTS)
+    if (folder / INDEX).is_file():
+        return _open_shards(folder)
     for pattern in PICKLES:
         for file in folder.glob(pattern):
             raise UserError(
@@ -108,7 +108,8 @@ def open_state_dict(folder: Path) -> LazyStateDict:
 
 
 def _open_shards(folder: Path) -> LazyStateDict:
-    """Open the files that an index names; each tensor is read from the file that the index says."""
+    """Open the files that an index names. Of a tensor in two of them, transformers reads the last, not the one that the
+    index says: it is refused."""
     index = read_json(folder / INDEX).get("weight_map")
     if not isinstance(index, dict) or any(Path(str(file)).name != file for file in index.values()):
         raise UserError(f"{folder / INDEX}: must map tensors to files of this folder; fetch it again")
@@ -121,7 +122,7 @@ def _open_shards(folder: Path) -> LazyStateDict:
             raise UserError(f"{folder / INDEX}: {file} has no {name:.200}; fetch both again")
         readers[current], info[current] = shards[file].readers[current], shards[file].info[current]
     for file, shard in shards.items():
-        if unlisted := shard.readers.keys() - readers.keys():
+        if unlisted := [name for name, reader in shard.readers.items() if readers.get(name) is not reader]:
             raise UserError(f"{folder / INDEX}: does not list {min(unlisted):.200} of {file}; fetch both again")
     return LazyStateDict(str(folder / INDEX), readers, info)
 
@@ -149,6 +150,8 @@ def open_safetensors(file: Path) -> LazyStateDict:
                 raise ValueError(f"its header has {length:,} bytes, more than {MAX_HEADER:,}")
             header = parse_json(stream.read(length).decode("utf-8"))
         return _read_header(file, header, start, size)
+    except UserError:
+        raise
     except (ValueError, OSError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{file}: cannot be read ({reason}); fetch it again") from None
@@ -167,6 +170,8 @@ def _read_header(file: Path, header: Any, start: int, size: int) -> LazyStateDic
             continue
         values: list[Any] = [entry.get(key) if isinstance(entry, dict) else None for key in _KEYS]
         dtype, shape, offsets = values
+        if isinstance(dtype, str) and dtype not in ITEM_SIZES:
+            raise UserError(f"{file}: {name:.200} has the unknown dtype {dtype:.20}; {UNQUANTISED}")
         if (
             not isinstance(dtype, str)
             or dtype not in ITEM_SIZES

@@ -23,7 +23,7 @@ from typing import Any
 from headwise.errors import UserError
 from headwise.interop.folders import read_json
 from headwise.interop.hf.files import INDEX, PICKLES, WEIGHTS
-from headwise.interop.hf.image_processor import PROCESSOR
+from headwise.interop.hf.image_processor import NESTED_PROCESSOR, PROCESSOR
 from headwise.interop.hf.marian import SENTENCEPIECE_FILES
 from headwise.interop.hf.read import GENERATION_CONFIG
 from headwise.interop.hf.text import NATIVE
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 CONFIG = "config.json"
 FILES = (  # all that the importer reads, except the weights
-    CONFIG, GENERATION_CONFIG, PROCESSOR, INDEX, NATIVE,
+    CONFIG, GENERATION_CONFIG, PROCESSOR, NESTED_PROCESSOR, INDEX, NATIVE,
     TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP, ADDED_TOKENS,
     *SENTENCEPIECE_FILES, "target_vocab.json", WORD_PIECE, BPE_VOCABULARY, MERGES,
 )  # fmt: skip
@@ -92,9 +92,11 @@ def download(repository: str, revision: str = "main") -> ModelFolder:
                 f"{repository}: {constants.ENDPOINT} answers with no commit for '{revision}'; ask its owner"
             )
         folder = Path(snapshot_download(repository, revision=resolved, allow_patterns=list(FILES)))
-        weights = list_weights(folder)
-        patterns = [CONFIG, *map(escape, weights)]  # a file that exists: the client warns where nothing matches
-        snapshot_download(repository, revision=commit, allow_patterns=patterns)
+        for weights in ([WEIGHTS], list_shards(folder)):  # of both, transformers reads the one file
+            patterns = [CONFIG, *map(escape, weights)]  # a file that exists: the client warns where nothing matches
+            snapshot_download(repository, revision=commit, allow_patterns=patterns)
+            if any((folder / name).is_file() for name in weights):
+                break
     if not any((folder / name).is_file() for name in weights):
         raise UserError(explain_missing_weights(repository, revision, commit))
     for name in (*FILES, *weights):
@@ -103,10 +105,10 @@ def download(repository: str, revision: str = "main") -> ModelFolder:
     return ModelFolder(folder, {"repository": repository, "revision": revision, "commit": commit})
 
 
-def list_weights(folder: Path) -> list[str]:
-    """The files of the weights: the shards that an index names, or the one file."""
+def list_shards(folder: Path) -> list[str]:
+    """The files of the weights that an index names."""
     if not (folder / INDEX).is_file():
-        return [WEIGHTS]
+        return []
     index = read_json(folder / INDEX).get("weight_map")
     names = {str(name) for name in index.values()} if isinstance(index, dict) else set()
     if not names or any(Path(name).name != name or not name.endswith(".safetensors") for name in names):

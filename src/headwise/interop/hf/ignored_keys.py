@@ -13,7 +13,7 @@ from collections.abc import Mapping
 METADATA = frozenset({
     "_commit_hash", "eos_token_ids", "_name_or_path", "name_or_path", "architectures", "auto_map", "finetuning_task",
     "task_specific_params", "prefix", "tokenizer_class", "model_max_length", "transformers_version",
-    "transformers.js_config", "transformers_weights", "dtype", "torch_dtype", "torchscript", "use_bfloat16",
+    "transformers.js_config", "dtype", "torch_dtype", "torchscript", "use_bfloat16",
     "xla_device",
 })  # fmt: skip
 READ_ELSEWHERE = frozenset({  # labels by read.py, special tokens by text.py

@@ -20,6 +20,7 @@ from headwise.vision.fit import ImageFit
 from headwise.vision.pixels import Pixels
 
 PROCESSOR = "preprocessor_config.json"
+NESTED_PROCESSOR = "processor_config.json"  # of newer folders; its table `image_processor` goes before the other file
 MAX_BYTE = 255
 BILINEAR, BICUBIC = 2, 3  # Pillow's numbers
 HALF = (0.5,)
@@ -191,12 +192,23 @@ def expand_size(size: Any, square: bool) -> Any:
     return {key: side for key, side in size.items() if side is not None} if isinstance(size, Mapping) else size
 
 
+def find_processor(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
+    """The file with the image processor of a folder, and its keys; None where there is none."""
+    path, nested = folder / PROCESSOR, folder / NESTED_PROCESSOR
+    values = read_json(nested).get("image_processor") if nested.is_file() else None
+    if values is None:
+        return (path, read_json(path)) if path.is_file() else None
+    if not isinstance(values, dict):
+        raise UserError(f"{nested}: image_processor: is {values!r:.80}, but must be a table; correct it")
+    return nested, values
+
+
 def read_pixels(folder: Path, image: tuple[int, int], channels: int, kind: str) -> Pixels | None:
-    """Read the image processor of a folder; None without a `preprocessor_config.json`."""
-    path = folder / PROCESSOR
-    if not path.is_file():
+    """Read the image processor of a folder; None where there is none."""
+    if (found := find_processor(folder)) is None:
         return None
-    return Processor.read(read_json(path), kind, str(path)).to_pixels(image, channels, str(path))
+    path, values = found
+    return Processor.read(values, kind, str(path)).to_pixels(image, channels, str(path))
 
 
 def build_processor_config(pixels: Pixels) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from headwise.interop.hf.architecture import Architecture, HfTextConfig
 from headwise.interop.hf.decision_transformer import HfAgentConfig
 from headwise.interop.hf.files import LazyStateDict, open_state_dict
 from headwise.interop.hf.ignored_keys import GENERATION
-from headwise.interop.hf.image_processor import PROCESSOR
 from headwise.interop.hf.images import ImageConfig
 from headwise.interop.hf.labels import infer_classification_task, read_labels
 from headwise.interop.hf.sizes import AllocationLimit, check_sizes
@@ -29,11 +28,13 @@ from headwise.interop.hf.text import (
     LABELLERS,
     NATIVE,
     NO_VOCABULARIES,
+    PAIR_TASKS,
     TokeniserFiles,
     Vocabularies,
     check_template,
     check_token_types,
     distinguish_labels,
+    refuse_pair_types,
 )
 from headwise.interop.hf.ties import TABLES, infer_tie, resolve_ties
 from headwise.interop.hf.weights import compare_checkpoint, load_weights
@@ -49,6 +50,7 @@ from headwise.vision.pixels import Pixels
 from headwise.worlds.spaces import EpisodeEncoder
 
 GENERATION_CONFIG = "generation_config.json"
+FORCES_BOS = "force_bos_token_to_be_generated"  # in older files, a forced BOS
 
 
 @dataclass(frozen=True)
@@ -90,20 +92,29 @@ def read_folder(folder: Path | str) -> ImportedModel:
 
 def merge_start_tokens(folder: Path, data: Mapping[str, Any], architecture: Architecture) -> Mapping[str, Any]:
     """`config.json` with the decoder start and, where the architecture reads one (BART), the forced BOS of
-    generation_config.json: `generate` takes them from there."""
-    fields, file = architecture.hf_config.model_fields, folder / GENERATION_CONFIG
+    generation_config.json, or of `config.json` alone without the defaults of its class: `generate` takes them from
+    there."""
+    fields = architecture.hf_config.model_fields
     if "decoder_start_token_id" not in fields:
         return data
     check_start_token(data, folder / "config.json")
-    if not file.is_file():
-        return data
-    values, merged = read_json(file), dict(data)
+    (_, values), merged = find_generation_values(folder, data), dict(data)
     starts = [values.get(key) for key in ("decoder_start_token_id", "bos_token_id")]
     if (start := next((token for token in starts if token is not None), None)) is not None:
         merged["decoder_start_token_id"] = start
     if "forced_bos_token_id" in fields:
-        merged |= {"forced_bos_token_id": values.get("forced_bos_token_id"), "force_bos_token_to_be_generated": False}
+        merged["forced_bos_token_id"] = values.get("forced_bos_token_id")
     return merged
+
+
+def find_generation_values(folder: Path, data: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
+    """The file that `generate` takes its settings from, and its keys, a forced BOS under its newer name."""
+    file = folder / GENERATION_CONFIG
+    found = read_json(file) if file.is_file() else {**data, "_from_model_config": True}
+    values = {key: value for key, value in found.items() if key != FORCES_BOS}
+    if found.get(FORCES_BOS) and found.get("_from_model_config"):
+        values["forced_bos_token_id"] = found.get("bos_token_id")
+    return file if file.is_file() else folder / "config.json", values
 
 
 def check_start_token(data: Mapping[str, Any], file: Path) -> None:
@@ -119,13 +130,11 @@ def read_generation_config(
 ) -> dict[str, Any]:
     """The settings of `[decode]` that a folder asks for, in generation_config.json or, as in older versions, in
     config.json (`data`); those of `generate` without settings where it says nothing."""
-    file = folder / GENERATION_CONFIG
-    if file.is_file():
-        values = read_json(file)
-    else:
-        file, values = folder / "config.json", {key: data[key] for key in GENERATION if data.get(key) is not None}
-        if isinstance(data.get("eos_token_id"), list):
-            values["eos_token_id"] = data["eos_token_id"]
+    file, values = find_generation_values(folder, data)
+    ends = values.get("eos_token_id")
+    if file.name != GENERATION_CONFIG:
+        values = {key: values[key] for key in GENERATION if values.get(key) is not None}
+        values |= {"eos_token_id": ends} if isinstance(ends, list) else {}
 
     def to_our_id(token: Any) -> int:
         if not isinstance(token, int) or not 0 <= token < len(vocabulary_map.headwise_ids):
@@ -137,18 +146,23 @@ def read_generation_config(
             f"{file}: use_cache: false decodes every token again at each step, and experts with a capacity then drop "
             "other tokens; set it to true"
         )
-    check_end_tokens(values.get("eos_token_id"), vocabulary_map, file)
-    return from_generation_config(values, to_our_id)
+    check_end_tokens(ends, vocabulary_map, file)
+    return from_generation_config(values, to_our_id, str(file))
 
 
 def check_end_tokens(ends: Any, vocabulary_map: VocabularyMap, file: Path) -> None:
     """Refuse a generation config in which the EOS of config.json does not end a text: here it always does."""
     eos = vocabulary_map.eos
-    if ends is not None and eos is not None and eos not in (ends if isinstance(ends, list) else [ends]):
+    if eos is None or eos in (ends if isinstance(ends, list) else [ends]):
+        return
+    if ends is None:
         raise UserError(
-            f"{file}: eos_token_id: {ends} is without {eos}, the EOS of config.json, which ends a text here; let "
-            "both agree"
+            f"{file}: has no eos_token_id, so generate of transformers never ends a text, and here EOS does; add "
+            f'"eos_token_id": {eos}'
         )
+    raise UserError(
+        f"{file}: eos_token_id: {ends} is without {eos}, the EOS of config.json, which ends a text here; let both agree"
+    )
 
 
 def build_text_model(
@@ -206,6 +220,8 @@ def build_text_model(
         check_template(tokenisers.source, model, task, files.where)
         if architecture.reads_pair_types(config) and tokenisers.source.appends_eos:
             check_token_types(tokenisers.source, architecture.first_token_type, files.where)
+        elif task in PAIR_TASKS and not getattr(config, "token_types", 0) and getattr(config, "pair_types", False):
+            refuse_pair_types(hf_config, files.where)
     load_weights(model, with_head, vocabularies, weights, stored_names)
     if architecture.zero_padding and hf_config.pad_token_id is not None:
         model.encoder.embed.table.weight.data[PAD] = 0
@@ -230,7 +246,9 @@ def build_image_model(
         config = config.replace(image=(pixels.height, pixels.width))
     elif pixels and not hf_config.interpolates and (pixels.height, pixels.width) != config.image:
         sizes = [f"{rows} x {columns} pixels" for rows, columns in ((pixels.height, pixels.width), config.image)]
-        raise UserError(f"{folder / PROCESSOR}: makes images of {sizes[0]}, and the model reads {sizes[1]}; correct it")
+        raise UserError(
+            f"{folder}: its processor makes images of {sizes[0]}, and the model reads {sizes[1]}; correct its size"
+        )
     hf_config.check_image_size(where)
     rows, columns = config.image
     any_pixels = Pixels(rows, columns, config.channels, (0.5,) * config.channels, (0.5,) * config.channels)

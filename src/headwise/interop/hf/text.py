@@ -23,6 +23,7 @@ SPECIAL_NAMES = ("pad", "bos", "eos", "unk", "mask")
 NATIVE = "headwise-tokenisers.json"  # written for a tokeniser that no tokenizer.json can express
 GENERATIVE_TASKS = ("language-model", "transduce")
 MASKING_TASKS = ("masked", "replaced-tokens")  # the last row of their vocabulary is the mask token
+PAIR_TASKS = ("classify", "regress", "answer")  # that read two texts, too
 LABELLERS: dict[str, type[Words | Labels]] = {"tag": Words, "classify": Labels, "regress": Labels}
 
 
@@ -145,6 +146,16 @@ def check_token_types(tokeniser: HfTokeniser, first_type: int, where: str) -> No
         raise UserError(
             f"{where}: post_processor: its special tokens of two texts have the token types {types}, the model here "
             f"gives them {expected}; correct it"
+        )
+
+
+def refuse_pair_types(hf_config: Any, where: str) -> None:
+    """Refuse token types of pairs where the model has a table of them and reads the first alone (RoBERTa)."""
+    if getattr(hf_config, "type_vocab_size", 0) > 1:
+        raise UserError(
+            f"{where}: gives the texts of a pair token types, and {hf_config.model_type} reads the first alone here; "
+            'set "model_input_names": ["input_ids", "attention_mask"] in tokenizer_config.json if the model was '
+            "trained so, else use transformers for this one"
         )
 
 

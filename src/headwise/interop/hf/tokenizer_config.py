@@ -76,7 +76,7 @@ NO_EFFECT = {
     ),
     **dict.fromkeys(
         ("use_fast", "from_slow", "sp_model_kwargs", "spaces_between_special_tokens", "do_basic_tokenize",
-         "never_split", "errors", "remove_space", "vocab_type", "separate_vocabs",
+         "never_split", "errors", "remove_space", "vocab_type", "separate_vocabs", "language_codes",
          "source_lang", "target_lang", "slow_tokenizer_class"),
         SLOW,
     ),
@@ -232,6 +232,8 @@ def build_tokenizer(original: Json, values: Mapping[str, Any], kind: TokenizerCl
     unknown = data["model"].get("unk_token")
     if infer_model_type(data) in ("WordPiece", "WordLevel") and unknown not in read_pieces(data):
         raise UserError(f"unk_token: {unknown} is no token of the vocabulary in tokenizer.json; correct it")
+    if dropout := data["model"].get("dropout"):
+        raise UserError(f"{TOKENIZER} has a BPE dropout of {dropout}, which splits words at random; set it to null")
     tokenizer = load_tokenizer(data)
     added = list_added_tokens(values.get("added_tokens_decoder") or {}, special, kind, tokenizer)
     if kind.build is not None or added:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from fastapi import APIRouter
 
-from headwise.studio.model_pool import ModelPool
-from headwise.studio.routes import catalogue, explain, fold, intervene, look, neuron, picture, play, runs, step
+from headwise.studio.routes import catalogue, explain, fold, intervene, look, neuron, picture, play, runs, step, workers
+from headwise.studio.worker_pool import WorkerPool
 
-ROUTES: tuple[Callable[[ModelPool], APIRouter], ...] = (
+ROUTES: tuple[Callable[[WorkerPool], APIRouter], ...] = (
     runs.routes,
     catalogue.routes,
     look.routes,
@@ -20,4 +20,5 @@ ROUTES: tuple[Callable[[ModelPool], APIRouter], ...] = (
     play.routes,
     explain.routes,
     neuron.routes,
+    workers.routes,
 )

@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from headwise.catalog import ModelInfo, list_own_models, read_index
 from headwise.config.plugins import list_configs, list_parts_files
 from headwise.errors import UserError, nearest
 from headwise.models.own import read_full_index
-from headwise.studio.model_pool import ModelPool
-from headwise.studio.routes.values import Name
-
-if TYPE_CHECKING:
-    from headwise.studio.model_tree import ModelTrees
+from headwise.studio.routes.values import JSON, Name
+from headwise.studio.worker_pool import WorkerPool
 
 MAX_LENGTH = 4096  # tokens
 
 
-def routes(pool: ModelPool) -> APIRouter:
+def routes(pool: WorkerPool) -> APIRouter:
     router = APIRouter(prefix="/api/catalogue")
-
-    @cache
-    def get_model_trees() -> ModelTrees:
-        from headwise.studio.model_tree import (
-            ModelTrees,
-        )  # imports the configs of all models, which the first page does not need
-
-        return ModelTrees()
 
     async def read_models() -> dict[str, ModelInfo]:
         """The index; models of the user's own are built to count them, outside the event loop."""
-        return await pool.run(read_full_index) if list_own_models() else read_index()
+        return await asyncio.to_thread(read_full_index) if list_own_models() else read_index()
 
     @router.get("")
     async def catalogue() -> list[dict[str, Any]]:
@@ -52,12 +41,12 @@ def routes(pool: ModelPool) -> APIRouter:
         return {f"{name}-{size}": size_info.parameters for size, size_info in info.sizes.items()}
 
     @router.get("/{name}/structure")
-    async def structure(name: Name) -> dict[str, Any]:
-        return await pool.run(lambda: get_model_trees().get_tree(name))
+    async def structure(name: Name) -> Response:
+        return Response(await pool.call("tree", {"name": name}), media_type=JSON)
 
     @router.get("/{name}/cost")
-    async def cost(name: Name, at: Annotated[int, Query(ge=0, le=MAX_LENGTH)] = 0) -> dict[str, Any]:
-        return await pool.run(lambda: get_model_trees().get_cost(name, at))
+    async def cost(name: Name, at: Annotated[int, Query(ge=0, le=MAX_LENGTH)] = 0) -> Response:
+        return Response(await pool.call("cost", {"name": name, "at": at}), media_type=JSON)
 
     return router
 

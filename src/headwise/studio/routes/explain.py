@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 from zlib import crc32
 
 import numpy as np
@@ -12,13 +12,8 @@ from headwise.errors import UserError
 from headwise.explain.attention import AttentionExample
 from headwise.explain.positions import sinusoid
 from headwise.explain.source import MAX_SIZE, load_shipped
-from headwise.studio.binary_response import BinaryResponse
-from headwise.studio.model_pool import ModelPool
-from headwise.studio.routes.values import BINARY, Name, Text
-
-if TYPE_CHECKING:
-    from headwise.inference.trained_model import TrainedModel
-    from headwise.studio.position_views import PositionView
+from headwise.studio.routes.values import BINARY, JSON, Name, Text
+from headwise.studio.worker_pool import WorkerPool
 
 # One word at the end changes the meaning of another.
 SENTENCES = (
@@ -33,7 +28,7 @@ Number = Annotated[int, Query(ge=0, le=999)]
 Count = Annotated[int, Query(ge=1, le=32)]
 
 
-def routes(pool: ModelPool) -> APIRouter:
+def routes(pool: WorkerPool) -> APIRouter:
     router = APIRouter(prefix="/api/explain")
 
     @router.get("/attention")
@@ -52,8 +47,11 @@ def routes(pool: ModelPool) -> APIRouter:
         left: SmallCount = 2,
         right: SmallCount = 0,
         segments: Count = 3,
-    ) -> dict[str, Any]:
-        return await pool.run(lambda: build_masks(length, padding, side, left, right, segments))
+    ) -> Response:
+        body = {
+            "length": length, "padding": padding, "side": side, "left": left, "right": right, "segments": segments
+        }  # fmt: skip
+        return Response(await pool.call("masks", body), media_type=JSON)
 
     @router.get("/positions")
     async def positions(
@@ -63,26 +61,17 @@ def routes(pool: ModelPool) -> APIRouter:
         heads: Count = 8,
         head: Number = 0,
     ) -> Response:
-        def work() -> bytes:
-            from headwise.studio.position_views import view_kind
-
-            return pack_view(view_kind(kind, length, width, heads, head))
-
-        return Response(await pool.run(work), media_type=BINARY)
+        body = {"kind": kind, "length": length, "width": width, "heads": heads, "head": head}
+        return Response(await pool.call("positions", body), media_type=BINARY)
 
     @router.get("/positions/run")
     async def positions_of_run(run: Name, which: Number = 0, length: Length = 64, head: Number = 0) -> Response:
-        def work(trained: TrainedModel) -> bytes:
-            from headwise.studio.position_views import view_model
-
-            choices, view = view_model(trained.model, which, length, head)
-            return pack_view(view, choices=choices, which=which)
-
-        return Response((await pool.run_with_model(run, work))[0], media_type=BINARY)
+        body = {"run": run, "which": which, "length": length, "head": head}
+        return Response(await pool.call("run-positions", body), media_type=BINARY)
 
     @router.get("/sentences")
-    async def sentences(run: Name) -> list[str]:
-        return (await pool.run_with_model(run, list_sentences))[0]
+    async def sentences(run: Name) -> Response:
+        return Response(await pool.call("sentences", {"run": run, "sentences": SENTENCES}), media_type=JSON)
 
     return router
 
@@ -104,53 +93,3 @@ def embed_words(text: str) -> dict[str, Any]:
     inputs = [generator.standard_normal(width).round(2).tolist() for generator in generators]
     positions = sinusoid(np.arange(len(words)), width).tolist()
     return {**example, "tokens": words, "inputs": inputs, "positions": positions}
-
-
-def build_masks(length: int, padding: int, side: str, left: int, right: int, segments: int) -> dict[str, Any]:
-    """What each mask allows, (queries, keys): True = visible. Computed by the models' own score mods."""
-    import torch
-
-    from headwise.blocks.attention.score_mods import AttentionLayout, Causal, Padding, Segments, Window
-
-    positions = torch.arange(length)
-    keep = (positions < length - padding if side == "right" else positions >= padding)[None]
-    document = (positions * min(segments, length) // length)[None]
-    layout = AttentionLayout(length, length, positions, positions, keep, document, document)
-    score_mods = {"causal": Causal(), "padding": Padding(), "window": Window(left, right), "segments": Segments()}
-    allowed: dict[str, Any] = {"keep": keep[0].tolist(), "document": document[0].tolist()}
-    for name, mod in score_mods.items():
-        mask = mod.mask(layout)
-        assert mask is not None
-        allowed[name] = (~mask).expand(1, 1, length, length)[0, 0].tolist()
-    return allowed
-
-
-def pack_view(view: PositionView, **extra: Any) -> bytes:
-    response = BinaryResponse()
-    mean, low, high = view.score_by_distance()
-    return response.to_bytes(
-        {
-            "name": view.name,
-            "formula": view.formula,
-            "description": view.description,
-            "axes": view.axes,
-            "symbol": view.symbol,
-            "unit": view.unit,
-            "head": view.head,
-            "properties": view.check_properties(),
-            "table": response.add(view.table),
-            **{name: response.add(values) for name, values in (("mean", mean), ("low", low), ("high", high))},
-            **extra,
-        }
-    )
-
-
-def list_sentences(trained: TrainedModel) -> list[str]:
-    """The example sentences whose tokens are all in the vocabulary of a run."""
-    from headwise.text import UNK
-    from headwise.vision.pixels import Pixels
-
-    tokeniser = trained.tokenisers.source
-    if isinstance(tokeniser, Pixels):
-        return []
-    return [text for text in SENTENCES if UNK not in tokeniser.encode(text)]

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 from pydantic import Field
 
 from headwise.studio.limits import MAX_SCORED_TOKENS
-from headwise.studio.model_pool import ModelPool
-from headwise.studio.routes.values import Name, RequestBody, Text
-
-if TYPE_CHECKING:
-    from headwise.inference.trained_model import TrainedModel
-    from headwise.studio.ablation import AblationCase
+from headwise.studio.routes.values import JSON, Name, ProgressId, RequestBody, Text
+from headwise.studio.worker_pool import WorkerPool
 
 Number = Annotated[int, Field(ge=0, le=100_000)]
 MAX_CHANGES = 1000
@@ -45,35 +39,23 @@ class LayerRequest(CaseRequest):
     layer: Number
 
 
-def routes(pool: ModelPool) -> APIRouter:
+def routes(pool: WorkerPool) -> APIRouter:
     router = APIRouter(prefix="/api/intervene")
 
-    async def run_task(
-        request: CaseRequest, task: Callable[[ModuleType, AblationCase], dict[str, Any]]
-    ) -> dict[str, Any]:
-        def work(trained: TrainedModel) -> dict[str, Any]:
-            from headwise.studio import ablation
-
-            return task(ablation, ablation.AblationCase(trained, request.text, request.target, request.ids))
-
-        result, milliseconds = await pool.run_with_model(request.run, work)
-        return {"milliseconds": round(milliseconds, 1), **result}
-
     @router.post("")
-    async def ablate(request: AblationRequest) -> dict[str, Any]:
-        ablations = request.hidden, request.heads, request.layers
-        return await run_task(request, lambda ablation, case: ablation.ablate(case, ablation.Ablations(*ablations)))
+    async def ablate(request: AblationRequest) -> Response:
+        return Response(await pool.call("ablate", request.model_dump()), media_type=JSON)
 
     @router.post("/heads")
-    async def heads(request: LayerRequest) -> dict[str, Any]:
-        return await run_task(request, lambda ablation, case: ablation.measure_heads(case, request.kind, request.layer))
+    async def heads(request: LayerRequest, progress: ProgressId = "") -> Response:
+        return Response(await pool.call("heads", request.model_dump(), progress), media_type=JSON)
 
     @router.post("/tokens")
-    async def tokens(request: CaseRequest) -> dict[str, Any]:
-        return await run_task(request, lambda ablation, case: ablation.measure_tokens(case))
+    async def tokens(request: CaseRequest, progress: ProgressId = "") -> Response:
+        return Response(await pool.call("tokens", request.model_dump(), progress), media_type=JSON)
 
     @router.post("/lens")
-    async def logit_lens(request: CaseRequest) -> dict[str, Any]:
-        return await run_task(request, lambda ablation, case: ablation.logit_lens(case))
+    async def logit_lens(request: CaseRequest) -> Response:
+        return Response(await pool.call("lens", request.model_dump()), media_type=JSON)
 
     return router

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from headwise.errors import UserError
-from headwise.runs.differences import find_differences
-from headwise.studio.model_pool import ModelPool
-from headwise.studio.routes.values import Name, RequestBody
-from headwise.studio.run_history import get_rows, get_samples, summarize
+from headwise.studio.routes.values import JSON, Name, RequestBody
+from headwise.studio.worker_pool import WorkerPool
 
 MAX_RUNS = 50  # in one request
 RowCount = Annotated[int, Field(ge=0, le=2**53)]
@@ -45,49 +40,35 @@ class DifferencesRequest(RequestBody):
     runs: list[Name] = Field(max_length=MAX_RUNS)
 
 
-def routes(pool: ModelPool) -> APIRouter:
-    router, registry = APIRouter(prefix="/api"), pool.registry
+def routes(pool: WorkerPool) -> APIRouter:
+    router = APIRouter(prefix="/api")
 
     @router.get("/runs")
-    async def runs() -> list[dict[str, Any]]:
-        return await pool.run(lambda: [item.to_dict() for item in registry.items().values()])
+    async def runs() -> Response:
+        return Response(await pool.call("runs", {}), media_type=JSON)
 
     @router.get("/runs/histories")
-    async def histories() -> list[dict[str, Any]]:
-        return await pool.run(lambda: [summarize(item) for item in registry.items().values()])
+    async def histories() -> Response:
+        return Response(await pool.call("histories", {}), media_type=JSON)
 
     @router.post("/runs/rows")
-    async def since(request: RowsRequest) -> list[dict[str, Any]]:
-        return await pool.run(lambda: [get_rows(registry[each.run], each.since, each.step) for each in request.runs])
+    async def since(request: RowsRequest) -> Response:
+        return Response(await pool.call("rows", request.model_dump()), media_type=JSON)
 
     @router.post("/runs/samples")
-    async def sampled(request: SamplesRequest) -> list[dict[str, Any]]:
-        return await pool.run(lambda: get_samples(registry[request.run]))
+    async def sampled(request: SamplesRequest) -> Response:
+        return Response(await pool.call("samples", request.model_dump()), media_type=JSON)
 
     @router.post("/runs/differences")
-    async def differing(request: DifferencesRequest) -> dict[str, Any]:
-        return await pool.run(lambda: _compare_settings(pool, request.runs))
+    async def differing(request: DifferencesRequest) -> Response:
+        return Response(await pool.call("differences", request.model_dump()), media_type=JSON)
 
     @router.get("/comparisons")
-    async def comparisons() -> list[str]:
-        return await pool.run(lambda: sorted(load_comparing().find_tables(registry.paths)))
+    async def comparisons() -> Response:
+        return Response(await pool.call("tables", {}), media_type=JSON)
 
     @router.get("/comparisons/{name}")
-    async def comparison(name: Name, score: Annotated[str, Query(max_length=200)] = "") -> dict[str, Any]:
-        return await pool.run(lambda: load_comparing().describe_table(registry.paths, name, score))
+    async def comparison(name: Name, score: Annotated[str, Query(max_length=200)] = "") -> Response:
+        return Response(await pool.call("table", {"name": name, "score": score}), media_type=JSON)
 
     return router
-
-
-def load_comparing() -> ModuleType:
-    """Import lazily: tables need the configs of all models, which the first page does not."""
-    return import_module("headwise.studio.comparing")
-
-
-def _compare_settings(pool: ModelPool, names: list[str]) -> dict[str, Any]:
-    runs = [pool.registry[name].run for name in names]
-    if None in runs:
-        raise UserError("a folder of another library has no settings to compare; choose runs")
-    settings = find_differences([run.config for run in runs if run is not None])
-    texts = {key: [None if value is None else str(value) for value in values] for key, values in settings.items()}
-    return {"runs": names, "settings": texts}

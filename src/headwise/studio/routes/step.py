@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Response
 from pydantic import Field
 
 from headwise.studio.limits import MAX_TOKENS
-from headwise.studio.model_pool import ModelPool
-from headwise.studio.routes.values import BINARY, Name, RequestBody, Text
-
-if TYPE_CHECKING:
-    from headwise.inference.trained_model import TrainedModel
-    from headwise.studio.binary_response import BinaryResponse
+from headwise.studio.routes.values import BINARY, JSON, Name, ProgressId, RequestBody, Text
+from headwise.studio.worker_pool import WorkerPool
 
 Tokens = Annotated[list[int], Field(max_length=MAX_TOKENS)]
 
@@ -35,27 +31,15 @@ class BeamRequest(RequestBody):
     longest: int = Field(32, ge=1, le=128)
 
 
-def routes(pool: ModelPool) -> APIRouter:
+def routes(pool: WorkerPool) -> APIRouter:
     router = APIRouter(prefix="/api/step")
 
     @router.post("")
     async def step(request: StepRequest) -> Response:
-        def work(trained: TrainedModel) -> tuple[BinaryResponse, dict[str, Any]]:
-            from headwise.studio.decoding import decode_step
-
-            return decode_step(trained, request.text, request.tokens)
-
-        (response, details), milliseconds = await pool.run_with_model(request.run, work)
-        return Response(response.to_bytes({"milliseconds": round(milliseconds, 1), **details}), media_type=BINARY)
+        return Response(await pool.call("step", request.model_dump()), media_type=BINARY)
 
     @router.post("/beams")
-    async def beams(request: BeamRequest) -> dict[str, Any]:
-        def work(trained: TrainedModel) -> dict[str, Any]:
-            from headwise.studio.decoding import search_beams
-
-            return search_beams(trained, request.text, request.beams, request.longest)
-
-        result, milliseconds = await pool.run_with_model(request.run, work)
-        return {"milliseconds": round(milliseconds, 1), **result}
+    async def beams(request: BeamRequest, progress: ProgressId = "") -> Response:
+        return Response(await pool.call("beams", request.model_dump(), progress), media_type=JSON)
 
     return router

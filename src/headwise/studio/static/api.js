@@ -5,6 +5,7 @@ async function request(path, options = {}) {
   try {
     response = await fetch(path, options);
   } catch {
+    if (options.signal?.aborted) throw new Error("this was stopped");
     throw new Error("the studio does not respond; check that it is still running");
   }
   if (response.ok) return response;
@@ -12,16 +13,20 @@ async function request(path, options = {}) {
   throw new Error(body.error ?? `the studio answered ${response.status}`);
 }
 
-const json = (body) => ({ method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+/** A body to send; `task` is the long task (progress.js) that the request belongs to, if it does. */
+function send(type, body, task) {
+  const { signal, headers } = task?.options() ?? {};
+  return { method: "POST", headers: { "content-type": type, ...headers }, body, signal };
+}
 
-const binary = (body) => ({ method: "POST", headers: { "content-type": "application/octet-stream" }, body });
+const json = (body, task) => send("application/json", JSON.stringify(body), task);
 
 export const get = async (path) => (await request(path)).json();
-export const post = async (path, body) => (await request(path, json(body))).json();
+export const post = async (path, body, task) => (await request(path, json(body, task))).json();
 export const getPacked = async (path) => unpack(await (await request(path)).arrayBuffer());
-export const postPacked = async (path, body) => unpack(await (await request(path, json(body))).arrayBuffer());
-export const sendBytes = (path, body) => request(path, binary(body));
-export const sendPacked = async (path, body) => unpack(await (await sendBytes(path, body)).arrayBuffer());
+export const postPacked = async (path, body, task) => unpack(await (await request(path, json(body, task))).arrayBuffer());
+export const sendBytes = (path, body, task) => request(path, send("application/octet-stream", body, task));
+export const sendPacked = async (path, body, task) => unpack(await (await sendBytes(path, body, task)).arrayBuffer());
 export const getText = async (path) => (await request(path)).text();
 
 /** An image as a data URL, so that an exported figure has it inside. */

@@ -1,6 +1,7 @@
 // The shell: routes by the URL hash, so that every view has a link that restores it.
 import { validParameters, dismissProblems, resetProblems, reportProblem } from "./address.js";
 import { el } from "./dom.js";
+import { stopLong } from "./progress.js";
 
 // Each page is loaded when it is first shown, and the others as soon as that one is drawn.
 const PAGES = {
@@ -33,6 +34,7 @@ let renders = 0;
 
 async function show() {
   const { page, state } = readAddress(), [title, load] = PAGES[page], turn = ++renders;
+  stopLong();
   document.getElementById("pages").replaceChildren(
     ...Object.entries(PAGES).map(([name, [label]]) =>
       el("a", { href: `#/${name}`, "aria-current": name === page ? "page" : null }, label)),

@@ -1,4 +1,4 @@
-"""Image captions: TSV of `file TAB caption`, or COCO's JSON of images with captions (Chen et al. 2015)."""
+"""Image captions: TSV of `file TAB caption`, columns of a table, or COCO's JSON with captions (Chen et al. 2015)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from headwise.errors import UserError
 from headwise.vision.config import ImagesConfig
 from headwise.vision.image_index import ImageFiles, ImageIndex, resolve_below
 from headwise.vision.readers.base import split_paths
+from headwise.vision.readers.listed import find_listed, read_listed
 
 
 def read_captions(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, ImageIndex]:
     """Index the images of a list of captions; an image may have several."""
+    if config.columns:
+        return read_listed(paths, config)
     path, folder = split_paths(paths)
     is_json = strip_suffix(path.name).lower().endswith(".json")
     files, captions = list[Path](), list[str]()
     for place, name, caption in _read_coco(path) if is_json else _read_tsv(path):
-        files.append(resolve_below(folder, name, place))
+        files.append(find_listed(resolve_below(folder, name, place)))
         captions.append(caption)
     if not files:
         raise UserError(f"{path}: has no captions; write lines of an image's file, a tab and its caption")

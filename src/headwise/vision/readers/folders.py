@@ -6,12 +6,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from headwise.data.parts import find_part_folders
 from headwise.errors import UserError
 from headwise.vision.config import ImagesConfig
 from headwise.vision.decode import SUFFIXES
 from headwise.vision.image_index import ImageFiles, ImageIndex
-
-PARTS = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}
 
 
 def read_folders(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, ImageIndex]:
@@ -21,10 +20,15 @@ def read_folders(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, Ima
     (root,) = paths
     if not root.is_dir():
         raise UserError(f"{root}: there is no such folder; check the path in [data]")
-    if not (root / "train").is_dir():
+    folders = find_part_folders(root)
+    if not folders:
         return {"": _index_classes(root)}
-    folders = {part: root / name for part, names in PARTS.items() for name in names if (root / name).is_dir()}
-    return {part: _index_classes(folder) for part, folder in folders.items()}
+    return {part: _index_classes(folder) for part, folder in folders.items() if part == "train" or _has_classes(folder)}
+
+
+def _has_classes(folder: Path) -> bool:
+    """Whether a part has folders; images without any, such as those of a contest's test part, have no class."""
+    return any(is_folder for _, is_folder in _list_folder(folder)) or not any(_list_folder(folder))
 
 
 def _index_classes(root: Path) -> ImageIndex:

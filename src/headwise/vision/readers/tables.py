@@ -9,6 +9,7 @@ from headwise.vision.readers.coco import read_coco
 from headwise.vision.readers.digits import read_digits
 from headwise.vision.readers.folders import read_folders
 from headwise.vision.readers.idx import read_idx
+from headwise.vision.readers.listed import read_listed
 from headwise.vision.readers.npz import read_npz
 
 READERS: dict[str, Reader] = {
@@ -19,6 +20,7 @@ READERS: dict[str, Reader] = {
     "npz": read_npz,
     "coco": read_coco,
     "captions": read_captions,
+    "listed": read_listed,
     "digits": read_digits,
 }
 UNLABELLED = ("coco", "captions")  # formats whose targets are boxes or captions, not labels

@@ -1,9 +1,11 @@
 // Attention maps of a text: tokens and thumbnails first, the weights of a layer on demand.
 import { getPacked, postPacked } from "../api.js";
+import { runLong } from "../progress.js";
 
 /** `request`: run, text and target; `kind` and `layer`: the layer shown first, whose weights are part of the response. */
 export async function fetchMaps(request, kind, layer) {
-  const maps = await postPacked("/api/look", { ...request, kind, layer: Number.isInteger(layer) ? layer : -1 });
+  const body = { ...request, kind, layer: Number.isInteger(layer) ? layer : -1 };
+  const maps = await runLong("Computing attention", (task) => postPacked("/api/look", body, task));
   maps.layers = new Map([[`${maps.shown.kind}/${maps.shown.layer}`, maps.array(maps.shown.weights)]]);
   return maps;
 }

@@ -6,6 +6,7 @@ import { drawBands } from "../draw/bands.js";
 import { signedColour } from "../draw/colours.js";
 import { drawTable } from "../draw/table.js";
 import { visible } from "../format.js";
+import { runLong } from "../progress.js";
 import { createTextForm, indexSelect } from "./explain_form.js";
 import { formatNumber } from "./explain_maths.js";
 import { exportButtons } from "./export.js";
@@ -23,7 +24,7 @@ export async function neuron(body, state, keep, runTask) {
   if (request.text) await load(request);
 
   async function load(next) {
-    [data, request] = [await post("/api/neuron", next), next];
+    [data, request] = [await runLong("Computing attention", (task) => post("/api/neuron", next, task)), next];
     for (const kind of data.kinds) Object.assign(kind, { rows: kind.rows.map(visible), columns: kind.columns.map(visible) });
     await draw();
   }

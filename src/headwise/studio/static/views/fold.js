@@ -4,6 +4,7 @@ import { announce, availableWidth, buttonGroup, el, field, keepFocus, onThemeCha
 import { drawLegend } from "../draw/curve.js";
 import { drawPlot } from "../draw/plot.js";
 import { CONFIDENCE_BANDS, confidenceColour, createTrace, positionColour } from "../draw/trace.js";
+import { runLong } from "../progress.js";
 import { exportButtons } from "./export.js";
 import { createAttentionPanel, createPairPanel } from "./fold_maps.js";
 import { fillRuns, findRuns } from "./run_list.js";
@@ -47,7 +48,7 @@ export async function fold(view, state, keep) {
     delete view.dataset.ready;
     button.disabled = true;
     try {
-      const answer = await postPacked("/api/fold", { run: next.run, alignment: next.sequence, chain: Math.max(0, Math.round(Number(next.chain) || 1) - 1) });
+      const answer = await runLong("Folding", (task) => postPacked("/api/fold", { run: next.run, alignment: next.sequence, chain: Math.max(0, Math.round(Number(next.chain) || 1) - 1) }, task));
       if (!current()) return;
       [result, request] = [answer, next];
       announce(`${next.run} folded ${result.chain}, ${result.sequence.length} residues`);

@@ -6,6 +6,7 @@ import { textColour, signedColour } from "../draw/colours.js";
 import { drawEffects } from "../draw/effects.js";
 import { drawLens } from "../draw/lens.js";
 import { formatFixed, formatPercent, visible } from "../format.js";
+import { runLong } from "../progress.js";
 import { exportButtons } from "./export.js";
 import { createGenerationForm } from "./generation_form.js";
 
@@ -92,18 +93,28 @@ export async function intervene(view, state, keep) {
     try {
       mine.lens = await post("/api/intervene/lens", scoredRequest());
       if (current()) drawLensPanel();
-      if (result.hideable && current()) mine.tokens = (await post("/api/intervene/tokens", scoredRequest())).tokens;
-      if (current()) keepFocus(view, drawTokens);
-      for (const kind of result.kinds) {
-        mine.kinds[kind.name] = [];
-        for (let layer = 0; layer < kind.layers.length && current(); layer++) {
-          mine.kinds[kind.name].push(await post("/api/intervene/heads", { ...scoredRequest(), kind: kind.name, layer }));
-          if (current()) keepFocus(view, drawHeads);
-        }
-      }
+      if (current()) await runLong("Measuring", (task) => sweep(mine, current, task));
       if (current()) view.dataset.ready = "intervene";
     } catch (error) {
-      if (current()) failed(error);
+      if (!current()) return;
+      mine.stopped = true;
+      if (!mine.tokens) keepFocus(view, drawTokens);
+      failed(error);
+    }
+  }
+
+  async function sweep(mine, current, task) {
+    const layers = result.kinds.reduce((sum, kind) => sum + kind.layers.length, 0), parts = layers + result.hideable;
+    let part = 0;
+    const measureNext = (what, extra) => { task.begin(part++, parts); return post(`/api/intervene/${what}`, { ...scoredRequest(), ...extra }, task); };
+    if (result.hideable) mine.tokens = (await measureNext("tokens", {})).tokens;
+    if (current()) keepFocus(view, drawTokens);
+    for (const kind of result.kinds) {
+      mine.kinds[kind.name] = [];
+      for (let layer = 0; layer < kind.layers.length && current(); layer++) {
+        mine.kinds[kind.name].push(await measureNext("heads", { kind: kind.name, layer }));
+        if (current()) keepFocus(view, drawHeads);
+      }
     }
   }
 
@@ -150,7 +161,7 @@ export async function intervene(view, state, keep) {
       return;
     }
     const shade = signedColour(), all = measured.tokens, scale = all ? Math.max(0.1, ...all.map(Math.abs)) : 1, note = el("p", { class: "note" });
-    const hint = all ? "Colours: the change of the output's log P when this token alone is hidden from all attention." : "Measuring …";
+    const hint = all ? "Colours: the change of the output's log P when this token alone is hidden from all attention." : measured.stopped ? "Not measured." : "Measuring …";
     const chips = result.input.map((label, index) => {
       const value = all?.[index], onHover = () => { note.textContent = value === undefined ? hint : `hiding “${visible(label)}” changes log P by ${formatChange(value)}`; };
       const chip = el("button", { type: "button", class: "chip", "data-key": `token-${index}`, "aria-pressed": String(hidden.has(index)), "aria-label": `hide ${visible(label)}, token ${index + 1}`, onclick: () => change(hidden, index), onmouseenter: onHover, onfocus: onHover, onmouseleave: () => { note.textContent = hint; } }, visible(label));

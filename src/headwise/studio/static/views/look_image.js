@@ -3,6 +3,7 @@ import { clampIndex, reportProblem } from "../address.js";
 import { getPacked, sendBytes, sendPacked } from "../api.js";
 import { ARROWS, buttonGroup, el, onPress, keepFocus, announce, svg } from "../dom.js";
 import { drawOverlay, loadPixels } from "../draw/overlay.js";
+import { runLong } from "../progress.js";
 import { indexSelect } from "./explain_form.js";
 import { meanMap, toRows } from "./look_notes.js";
 import { exportButtons } from "./export.js";
@@ -30,7 +31,7 @@ export function createImageView(figure, chosen, remember, work) {
 
   async function look(which, current) {
     if (!file) throw new Error("there is no image yet; choose one, or drop it here");
-    const answer = await sendPacked(`/api/picture?run=${encodeURIComponent(which)}`, file), pixels = await loadPixels(answer.image);
+    const answer = await runLong("Computing attention", (task) => sendPacked(`/api/picture?run=${encodeURIComponent(which)}`, file, task)), pixels = await loadPixels(answer.image);
     if (!current()) return "";
     [run, result, image] = [which, answer, pixels];
     Object.assign(chosen, { at: null, query: result.layers.at(-1)?.queries[0]?.number ?? null });

@@ -4,6 +4,7 @@ import { announce, availableWidth, buttonGroup, cssColour, el, field, keepFocus,
 import { drawCells, headColour } from "../draw/colours.js";
 import { drawLegend } from "../draw/curve.js";
 import { drawPlot, formatShort } from "../draw/plot.js";
+import { runLong } from "../progress.js";
 import { exportButtons } from "./export.js";
 import { fillRuns, findRuns } from "./run_list.js";
 
@@ -47,7 +48,7 @@ export async function play(view, state, keep) {
     delete view.dataset.ready;
     button.disabled = true;
     try {
-      const answer = await postPacked("/api/play", { run: next.run, seed: Number(next.seed) || 0, target: number(next.target), colours: next.colours, distractors: number(next.distractors) });
+      const answer = await runLong("Playing", (task) => postPacked("/api/play", { run: next.run, seed: Number(next.seed) || 0, target: number(next.target), colours: next.colours, distractors: number(next.distractors) }, task));
       if (!current()) return;
       [result, request] = [read(answer), next];
       chosen.step = Math.min(Math.max(chosen.step, 0), result.steps - 1);

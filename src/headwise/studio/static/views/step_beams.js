@@ -3,6 +3,7 @@ import { post } from "../api.js";
 import { el } from "../dom.js";
 import { pathTo, drawTree } from "../draw/tree.js";
 import { formatFixed, visible } from "../format.js";
+import { runLong } from "../progress.js";
 import { exportButtons } from "./export.js";
 
 const WIDTHS = [2, 3, 4, 6, 8];
@@ -34,7 +35,7 @@ export function createBeamPanel(state, getRequest, follow, remember) {
     requested = width.value;
     remember();
     try {
-      result = await post("/api/step/beams", { ...getRequest(), beams: Number(width.value) });
+      result = await runLong("Searching", (task) => post("/api/step/beams", { ...getRequest(), beams: Number(width.value) }, task));
       drawing.replaceChildren(drawTree(result.nodes, (index) => follow(pathTo(result.nodes, index).map((at) => result.nodes[at].token)), onHover));
       onHover(null);
     } catch (error) {
