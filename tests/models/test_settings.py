@@ -83,7 +83,7 @@ def test_a_changed_setting_works_or_is_refused(name: str) -> None:
             image = (config.channels, *config.image) if isinstance(config, ImageFields) else ()
             if count_parameters(model):  # counted models have nothing to run yet
                 with torch.no_grad():
-                    model.eval()(*make_inputs(model, 1, 1 if image else min(4, *list_length_limits(model)), image))
+                    model.eval()(*make_inputs(model, 1, 1 if image else min([4, *list_length_limits(model)]), image))
         except UserError:
             continue
         except Exception as error:

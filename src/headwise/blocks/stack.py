@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headwise.blocks.checkpointing import checkpoint_layer
 from headwise.blocks.decode_step import (
     EmbeddingStep,
     EmbedTokens,
@@ -154,6 +155,7 @@ class Stack(nn.Module, LayerStep):
     computed."""
 
     returns_layers: bool = False  # whether a decoder reads the outputs of all layers (`blocks/transparent.py`)
+    checkpointing: bool = False  # whether training recomputes the activations of each layer (`enable_checkpointing`)
 
     def __init__(
         self,
@@ -184,7 +186,10 @@ class Stack(nn.Module, LayerStep):
 
     def run_layer(self, index: int, stream: Stream, ctx: Context) -> Stream:
         """The outputs of the layer that runs at depth `index`."""
-        outputs: Stream = self.layers[self.layer_numbers[index]](stream, ctx)
+        layer = self.layers[self.layer_numbers[index]]
+        if self.checkpointing and self.training and torch.is_grad_enabled():
+            return checkpoint_layer(layer, stream, ctx)
+        outputs: Stream = layer(stream, ctx)
         return outputs
 
     @calls("get_layer_context")
@@ -210,6 +215,18 @@ class Stack(nn.Module, LayerStep):
     def find_parts_without(self, name: str) -> list[str]:
         """The class names of parts that do not declare a property."""
         return sorted({type(part).__name__ for part in self.parts if not declares(part, name)})
+
+
+def enable_checkpointing(model: nn.Module) -> None:
+    """Let training recompute the activations of each layer of all stacks in the backward pass instead of storing
+    them."""
+    stacks = [module for module in model.modules() if isinstance(module, Stack)]
+    if not stacks:
+        raise UserError("train.checkpointing: this model has no stack of layers; leave it out")
+    for stack in stacks:
+        if type(stack).forward is not Stack.forward:
+            raise UserError(f"train.checkpointing: {type(stack).__name__} does not run layer by layer; leave it out")
+        stack.checkpointing = True
 
 
 def require_plain(stack: Stack, what: str) -> Stack:

@@ -29,6 +29,7 @@ COMMANDS = {
         "new": ("headwise.cli.new:new", "Write a file with a part of your own: a mixer, a norm, a task, a model, ..."),
         "check": ("headwise.cli.check:check", "Check your own parts: shapes, causality, padding, KV cache, gradients."),
         "train": ("headwise.cli.train:train", "Train an experiment, or resume a run."),
+        "plan": ("headwise.cli.plan:plan", "Plan a training on many devices: memory, communication, time; job files."),
         "augment": ("headwise.cli.augment:augment", "Draw examples of augmented images."),
         "runs": ("headwise.cli.runs:app", "List, compare and plot runs; copy, archive, unpack and remove them."),
         "merge": ("headwise.cli.merge:merge", "Merge the LoRA matrices of a run into its weights."),

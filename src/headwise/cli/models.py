@@ -123,7 +123,7 @@ def show(
         _print_settings(summary, info, json_)
     else:
         _print_cost(summary, info, vocab or info.sizes[size].vocab, json_)
-        if set_ and (scaled := catalog.CATALOG[architecture].scale_hidden(size, _parse_settings(set_))):
+        if set_ and (scaled := catalog.CATALOG[architecture].scale_hidden(size, parse_settings(set_))):
             say(f"hidden = {scaled['hidden']}, in proportion to the width; --set hidden=N sets another one")
 
 
@@ -132,10 +132,10 @@ def _summarise(architecture: str, size: str, changed: list[str], vocab: int, len
     from headwise.catalog import CATALOG
     from headwise.models.cost import summarise
 
-    return summarise(CATALOG[architecture], size, vocab=vocab, length=length, settings=_parse_settings(changed))
+    return summarise(CATALOG[architecture], size, vocab=vocab, length=length, settings=parse_settings(changed))
 
 
-def _parse_settings(changed: list[str]) -> dict[str, Any]:
+def parse_settings(changed: list[str]) -> dict[str, Any]:
     """The keys of `[model]` that `--set` changes."""
     from headwise.config.base import merge
     from headwise.experiment.config import parse_changes

@@ -66,7 +66,7 @@ def summarise(
 def count_cost(model: nn.Module, length: int = 0, image: Image = ()) -> Cost:
     """Count a model that lives on the meta device; 0: for 64 tokens, or fewer if its positions end before. `image`
     is the input of an image model, (channels, rows, columns); one image counts as a token."""
-    length = 1 if image else length or min(64, *list_length_limits(model))
+    length = 1 if image else length or min([64, *list_length_limits(model)])
     count = count_parameters(model)
     return Cost(
         parameters=count,
@@ -95,7 +95,7 @@ def count_flops(model: nn.Module, length: int, image: Image) -> int:
 
 
 def list_length_limits(model: nn.Module) -> list[int]:
-    """The largest lengths of encoder and decoder, where positions are learned."""
+    """The largest lengths of encoder and decoder, where positions are learned; others take any length."""
     if isinstance(model, HasBlankInputs) and isinstance(model, HasMaxLength) and model.max_length:
         return [model.max_length]
     sides = [side for side in model.children() if isinstance(side, Encoder | Decoder)]
@@ -104,7 +104,7 @@ def list_length_limits(model: nn.Module) -> list[int]:
         for side in sides
         for table in side.modules()
         if isinstance(table, LearnedPositions)
-    ] or [64]
+    ]
 
 
 def make_inputs(model: nn.Module, rows: int, length: int, image: Image = ()) -> tuple[Any, ...]:

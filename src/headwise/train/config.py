@@ -93,6 +93,7 @@ class TrainConfig(Config):
     ema: Fraction = 0.0  # decay of the exponential moving average of the weights
 
     precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16: mixed precision (autocast)
+    checkpointing: bool = False  # recompute the activations of each layer in the backward pass: less memory, slower
     compile: bool = False
     parallel: AnyParallel = DdpConfig()  # how several processes divide a step: "ddp", or "none" for one alone
     device: str = "auto"

@@ -15,6 +15,7 @@ from headwise.blocks.attention.branched import BranchWeights
 from headwise.blocks.experts import ExpertLoad, merge_loads, summarise_loads
 from headwise.blocks.record import collect
 from headwise.blocks.replicas import REPLICAS
+from headwise.blocks.stack import enable_checkpointing
 from headwise.blocks.stream import LayerPath
 from headwise.runs.checkpoint import Checkpoint, restore, unique_tensors
 from headwise.train import hardware, optim, precision
@@ -104,6 +105,8 @@ class Learner:
         ]
         self.ema = Ema(model, config.ema)
         self.rate = 0.0
+        if config.checkpointing:
+            enable_checkpointing(model)
         if config.compile:
             model.compile()
         model.train()

@@ -1,0 +1,1 @@
+"""What training takes on machines that are not at hand: memory, communication, time; files that start it there."""
