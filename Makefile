@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MARK := .venv/installed
 
-.PHONY: install demo test test-cpus test-weights lint types unit browser docs audit bench clean
+.PHONY: install demo test test-cpus test-weights test-export lint types unit browser docs audit bench clean
 
 install: $(MARK)
 
@@ -47,6 +47,10 @@ test-cpus: install browser
 # some 10 minutes.
 test-weights: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m weights tests/parity
+
+# Every cell of the table of docs/export.md: some 10 minutes.
+test-export: install
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m export tests/test_export_page.py
 
 # Debian's chromium for the tests of pages, where it is missing and may be installed.
 browser:

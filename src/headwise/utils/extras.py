@@ -21,7 +21,6 @@ EXTRAS = {  # the name that is imported -> the extra; tests compare it with pypr
     "jinja2": "serve",
     "ctranslate2": "deploy",
     "onnx": "onnx",
-    "onnx_ir": "onnx",  # comes with onnxscript
     "onnxruntime": "onnx",
     "onnxscript": "onnx",
     "sentencepiece": "marian",
