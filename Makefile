@@ -3,7 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 MARK := .venv/installed
 
-.PHONY: install demo test test-cpus test-weights test-distributed test-ray lint types unit browser docs audit bench clean
+.PHONY: install demo test test-cpus test-weights test-distributed test-export test-ray lint types unit browser docs audit bench \
+        clean
 
 install: $(MARK)
 
@@ -56,6 +57,10 @@ test-distributed: install
 test-ray: install
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,ray]"
 	OMP_NUM_THREADS=1 $(BIN)/pytest -W ignore tests/serve/ray_cluster.py
+
+# Every cell of the table of docs/export.md: some 10 minutes.
+test-export: install
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m export tests/test_export_page.py
 
 # Debian's chromium for the tests of pages, where it is missing and may be installed.
 browser:

@@ -75,7 +75,7 @@ NEEDS = {  # a command -> the package that it names
     ("search", "own.toml", "--over=model.dropout = uniform(0, 0.4)"): "optuna",
     ("place", "rnnlm-2", "--method", "metis"): "pymetis",
     ("export", "trained", "folder", "--to", "ctranslate2"): "ctranslate2",
-    ("export", "trained", "folder", "--to", "onnx"): "onnx_ir",
+    ("export", "trained", "folder", "--to", "onnx"): "onnx",
     ("translate", "trained", "ab", "--engine", "ctranslate2"): "ctranslate2",
     ("translate", "marian", "ab"): "sentencepiece",
 }

@@ -22,7 +22,6 @@ EXTRAS = {  # the name that is imported -> the extra; tests compare it with pypr
     "ray": "ray",
     "ctranslate2": "deploy",
     "onnx": "onnx",
-    "onnx_ir": "onnx",  # comes with onnxscript
     "onnxruntime": "onnx",
     "onnxscript": "onnx",
     "sentencepiece": "marian",
