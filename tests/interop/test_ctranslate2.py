@@ -99,7 +99,7 @@ def test_outputs_keep_to_their_own_limit(reverser: Any, folder: Path) -> None:
 
 def test_outputs_are_no_shorter_than_the_shortest_length(reverser: Any, folder: Path) -> None:
     config = DecodeConfig(min_length=1 + max(map(len, reverser.sources)), max_extra=20)
-    actual = CTranslate2Engine(folder).decode(reverser.sources, config)
+    actual = decode(CTranslate2Engine(folder), reverser.sources, config)
     expected = decode(reverser.model, reverser.sources, config)
     assert {len(hypotheses[0].ids) >= config.min_length for hypotheses in actual} == {True}
     assert [len(hypotheses[0].ids) for hypotheses in actual] == [len(hypotheses[0].ids) for hypotheses in expected]

@@ -45,7 +45,7 @@ def decode(
     others in its batch. `tokeniser`, of the outputs, is needed for stop strings only.
     """
     if isinstance(model, Engine):
-        if config.processes_logits:
+        if config.replace(min_length=0).processes_logits:
             raise UserError(
                 "decode: this engine has no logits processors, early stopping or convention 'generate'; use another"
             )
