@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from math import exp, log
 
 import numpy as np
@@ -69,6 +70,16 @@ def test_what_does_not_fit_fails(tmp_path):
     ]
     alone = make_comparison(tmp_path, {"GO": [[1.0]]})
     assert describe_contest(alone)[0].startswith('no verdict on "learning wins"')
+
+
+def test_recorded_runs_have_no_verdict(tmp_path):
+    comparison = make_comparison(tmp_path, {"GO": [[1.0, 2.0]], "good": [[1.0, 2.0]]})
+    recorded = {
+        name: Arm(name, {1: replace(arm.outcomes[1], items=tmp_path / "none", recorded="elsewhere")})
+        for name, arm in comparison.arms.items()
+    }
+    (sentence,) = describe_contest(replace(comparison, arms=recorded))
+    assert sentence.endswith("recorded runs have no outputs to compare; --retrain measures them again")
 
 
 def test_a_row_for_each_table(tmp_path):

@@ -44,8 +44,8 @@ class Contest:
 
 
 def read_values(arm: Arm) -> Values:
-    """The outputs of each seed as numbers."""
-    return {seed: _read_items(outcome.items) for seed, outcome in arm.outcomes.items()}
+    """The outputs of each seed as numbers; of recorded runs, which have none, nothing."""
+    return {seed: items for seed, outcome in arm.outcomes.items() if (items := _read_items(outcome.items))}
 
 
 def _read_items(file: object) -> dict[str, float]:
@@ -111,7 +111,10 @@ def describe_contest(comparison: Comparison) -> list[str]:
         return []
     contest = decide_contest(comparison)
     if contest is None:
-        return [f'no verdict on "{settings.claim}": it needs {settings.contest} and another arm, with a seed in common']
+        needed = f"it needs {settings.contest} and another arm, with a seed in common"
+        if any(outcome.recorded for arm in comparison.arms.values() for outcome in arm.outcomes.values()):
+            needed = "recorded runs have no outputs to compare; --retrain measures them again"
+        return [f'no verdict on "{settings.claim}": {needed}']
     verdict = f'"{settings.claim}" {contest.judge(settings.margin)}'
     if contest.missing:
         return [f"{verdict}: {contest.arm} has no {comparison.score} for {contest.missing} of its items"]
