@@ -112,6 +112,8 @@ def load_writer(folder: str) -> Callable[[list[Any]], list[str]]:
     source = AutoConfig.from_pretrained(folder).is_encoder_decoder
     model = (AutoModelForSeq2SeqLM if source else AutoModelForCausalLM).from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="right" if source else "left")
+    model.generation_config.forced_eos_token_id = None  # of Marian: it would be the last of the tokens asked for
+    model.generation_config.max_length = None
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
 
