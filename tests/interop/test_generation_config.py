@@ -175,6 +175,12 @@ def test_older_keys_are_refused_by_the_file_that_has_them(folder: Path) -> None:
         from_hf(folder)
 
 
+def test_a_folder_with_an_adapter_is_refused(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA"}))
+    with pytest.raises(UserError, match=r"adapter_config\.json: transformers adds this adapter .* or remove the file"):
+        from_hf(folder)
+
+
 def write_opt(folder: Path, **ids: int) -> None:
     """A decoder whose BOS may be its EOS, as in OPT's folders, with all special tokens first."""
     torch.manual_seed(1)

@@ -25,7 +25,7 @@ from headwise.interop.folders import read_json
 from headwise.interop.hf.files import INDEX, PICKLES, WEIGHTS
 from headwise.interop.hf.image_processor import NESTED_PROCESSOR, PROCESSOR
 from headwise.interop.hf.marian import SENTENCEPIECE_FILES
-from headwise.interop.hf.read import GENERATION_CONFIG
+from headwise.interop.hf.read import ADAPTER, GENERATION_CONFIG
 from headwise.interop.hf.text import NATIVE
 from headwise.interop.hf.tokenizer_config import ADDED_TOKENS, SPECIAL_TOKENS_MAP, TOKENIZER, TOKENIZER_CONFIG
 from headwise.interop.hf.vocabulary_files import BPE_VOCABULARY, MERGES, WORD_PIECE
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 CONFIG = "config.json"
 FILES = (  # all that the importer reads, except the weights
-    CONFIG, GENERATION_CONFIG, PROCESSOR, NESTED_PROCESSOR, INDEX, NATIVE,
+    CONFIG, GENERATION_CONFIG, ADAPTER, PROCESSOR, NESTED_PROCESSOR, INDEX, NATIVE,
     TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP, ADDED_TOKENS,
     *SENTENCEPIECE_FILES, "target_vocab.json", WORD_PIECE, BPE_VOCABULARY, MERGES,
 )  # fmt: skip

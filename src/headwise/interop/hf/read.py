@@ -50,6 +50,7 @@ from headwise.vision.pixels import Pixels
 from headwise.worlds.spaces import EpisodeEncoder
 
 GENERATION_CONFIG = "generation_config.json"
+ADAPTER = "adapter_config.json"  # of peft
 FORCES_BOS = "force_bos_token_to_be_generated"  # in older files, a forced BOS
 
 
@@ -70,6 +71,11 @@ class ImportedModel:
 def read_folder(folder: Path | str) -> ImportedModel:
     """Read the config, the checkpoint and the tokenisers of a folder."""
     folder, where = Path(folder), str(Path(folder) / "config.json")
+    if (folder / ADAPTER).is_file():
+        raise UserError(
+            f"{folder / ADAPTER}: transformers adds this adapter to the weights, and Headwise does not; merge it with "
+            "peft (merge_and_unload, then save_pretrained), or remove the file to read the model without it"
+        )
     data: Mapping[str, Any] = read_json(folder / "config.json")
     architecture, weights = find_architecture(data, where), open_state_dict(folder)
     if issubclass(architecture.hf_config, ImageConfig):
