@@ -25,7 +25,8 @@ def serve(
         Parameter(negative="", help="A further Host header to accept without keys, such as api.example:443; *: any."),
     ] = None,
     engine: Annotated[
-        Literal["native", "int8", "ctranslate2"], Parameter(help="int8: 8-bit weights; ctranslate2: the library.")
+        Literal["native", "int8", "ctranslate2", "onnx"],
+        Parameter(help="int8: 8-bit weights; ctranslate2, onnx: these libraries."),
     ] = "native",
     languages: Annotated[
         list[str] | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -14,6 +14,8 @@ from headwise.inference.trained_model import TrainedModel
 from headwise.serve.chat import ChatTemplate, read_chat_template
 from headwise.serve.verbs import list_verbs
 from headwise.train.hardware import choose_device, tune_allocator
+
+ServeEngine = Literal["native", "int8", "ctranslate2", "onnx"]
 
 
 def load_for_serving(spec: dict[str, Any]) -> tuple[TrainedModel, ChatTemplate | None]:
@@ -40,11 +42,10 @@ def load_for_serving(spec: dict[str, Any]) -> tuple[TrainedModel, ChatTemplate |
     return trained, chat
 
 
-def put_on_engine(trained: TrainedModel, engine: str, threads: int) -> TrainedModel:
-    """`native` is the model itself, `int8` its 8-bit weights, `ctranslate2` the library."""
+def put_on_engine(trained: TrainedModel, engine: ServeEngine, threads: int) -> TrainedModel:
+    """`native` is the model itself, which may be an exported folder, `int8` its 8-bit weights; the others are libraries
+    that compute its outputs."""
     if engine == "native":
         return trained
-    config = trained.build_decode_config()
-    return choose_backend(
-        trained, "native" if engine == "int8" else "ctranslate2", engine == "int8", threads or 1, config
-    )
+    backend, int8 = ("native", True) if engine == "int8" else (engine, False)
+    return choose_backend(trained, backend, int8, threads or 1, trained.build_decode_config())

@@ -44,7 +44,7 @@ class Settings(BaseModel):
     key_file: str = ""  # on the nodes of the fronts; else HEADWISE_API_KEY of their environment
     no_key: bool = False
     languages: str = ""
-    engine: Literal["native", "int8", "ctranslate2"] = "native"
+    engine: Literal["native", "int8", "ctranslate2", "onnx"] = "native"
     threads: int = 1
     queue: int = Field(128, ge=1)
     rows: int = Field(32, ge=1)
