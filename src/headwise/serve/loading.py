@@ -47,5 +47,7 @@ def put_on_engine(trained: TrainedModel, engine: ServeEngine, threads: int) -> T
     that compute its outputs."""
     if engine == "native":
         return trained
-    backend, int8 = ("native", True) if engine == "int8" else (engine, False)
-    return choose_backend(trained, backend, int8, threads or 1, trained.build_decode_config())
+    int8 = engine == "int8"
+    return choose_backend(
+        trained, "native" if engine == "int8" else engine, int8, threads or 1, trained.build_decode_config()
+    )
