@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -54,16 +55,28 @@ def test_communication_is_hidden_behind_computation_as_far_as_it_goes():
 
 def test_a_plan_takes_the_fastest_that_fits():
     plan = make_plan("gpt2-tiny", get_device("a100-40gb"), devices=2, length=64, batch_tokens=1024, tokens=1e9)
-    assert plan.best is plan.steps[0] and plan.best.fits
+    assert plan.best is not None and plan.best.strategy == "ddp" and plan.steps[0].fits
+    assert plan.best.tokens_per_second == max(s.tokens_per_second for s in plan.steps if s.strategy == "ddp")
     assert all(step.tokens == 1024 for step in plan.steps)
     assert plan.count_days(plan.best) == pytest.approx(1e9 / plan.best.tokens_per_second / 86400)
     assert {step.strategy for step in plan.steps} == {"ddp", "fsdp"}
 
 
+def test_sharding_is_suggested_where_nothing_else_fits():
+    rows = {"devices": 8, "length": 64, "batch_tokens": 8 * 64}  # one a device
+    steps = make_plan("gpt2-tiny", DEVICE, **rows).steps
+    least = {kind: min(step.total_memory for step in steps if step.strategy == kind) for kind in ("ddp", "fsdp")}
+    assert least["fsdp"] < least["ddp"]
+    memory = (least["fsdp"] + least["ddp"]) / 2 / 0.92
+    plan = make_plan("gpt2-tiny", replace(DEVICE, memory=memory), **rows)
+    assert plan.best is not None and plan.best.strategy == "fsdp"
+    assert not any(step.fits for step in plan.steps if step.strategy == "ddp")
+
+
 def test_batches_are_split_where_they_do_not_fit():
     wide = make_plan("gpt2-tiny", DEVICE, devices=1, length=64, batch_tokens=64 * 64)
     least = min(step.total_memory for step in wide.steps)
-    small = Device("small", 0.8 * least, {"float32": 1e12}, 0.5, 1e9, 1e-6, 1e9, 1e9, 1)
+    small = replace(DEVICE, memory=0.8 * least)
     plan = make_plan("gpt2-tiny", small, devices=1, length=64, batch_tokens=64 * 64)
     assert plan.best is not None and plan.best.accumulate > 1
     assert plan.best.rows * plan.best.accumulate >= 64

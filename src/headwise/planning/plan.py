@@ -11,7 +11,7 @@ from torch import nn
 from headwise.errors import UserError
 from headwise.models.cost import list_length_limits
 from headwise.planning.devices import Device
-from headwise.planning.strategies import USABLE, Step, estimate_step
+from headwise.planning.strategies import TRAINED, USABLE, Step, estimate_step
 from headwise.planning.trace import StepTrace, build_on_meta, trace_step
 
 TOKENS_PER_DEVICE = 8192
@@ -22,7 +22,7 @@ SECONDS_OF_DAY = 86400
 
 @dataclass(frozen=True)
 class Plan:
-    """All strategies for one model and one set of devices, the fastest that fits first."""
+    """All strategies for one model and one set of devices, those that fit first, the fastest of them first."""
 
     model: str
     parameters: int
@@ -36,7 +36,9 @@ class Plan:
 
     @property
     def best(self) -> Step | None:
-        return next((step for step in self.steps if step.fits), None)
+        """The fastest that fits, of those that `headwise train` has if one does."""
+        fitting = [step for step in self.steps if step.fits]
+        return next((step for step in fitting if step.strategy in TRAINED), fitting[0] if fitting else None)
 
     def count_days(self, step: Step) -> float:
         return self.tokens / step.tokens_per_second / SECONDS_OF_DAY

@@ -14,8 +14,10 @@ USABLE = 0.92  # of a device's memory; the rest is the runtime's, and lost betwe
 STRATEGIES = {
     "none": "one device",
     "ddp": "every device has the whole model; gradients are summed",
-    "fsdp": "parameters, gradients and moments are sharded; a layer is gathered where it is computed",
+    "fsdp": "parameters, gradients and moments are sharded; a layer is gathered where it is computed; "
+    "`headwise train` does not shard yet",
 }
+TRAINED = ("none", "ddp")  # those of `[train] parallel`
 
 
 @dataclass(frozen=True)
