@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from headwise.planning.plan import Plan
     from headwise.planning.strategies import Step
 
-COLUMNS = ("strategy", "memory GB", "activations GB", "rows x batches", "sent GB", "ms/step", "waiting", "tokens/s",
-           "utilisation")  # fmt: skip
+COLUMNS = ("strategy", "GB", "activations", "rows x batches", "sent GB", "ms/step", "waiting", "tokens/s", "of rate")
 Positive = validators.Number(gte=1)
 
 

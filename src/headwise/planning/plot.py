@@ -26,7 +26,7 @@ def name_step(step: Step) -> str:
 def plot_plan(plan: Plan, path: Path) -> None:
     """Bars of memory, with the speed beside each bar."""
     count = len(plan.steps)
-    with open_figure(path, 9, 1.7 + 0.55 * count) as figure:
+    with open_figure(path, 9, 1.6 + 0.5 * count) as figure:
         axes = figure.add_subplot()
         left = [0.0] * count
         for part in list_parts(plan.steps):
@@ -45,4 +45,4 @@ def plot_plan(plan: Plan, path: Path) -> None:
         axes.set_xlabel("peak memory of a device, GB")
         axes.set_title(f"{plan.model} on {plan.devices:,} x {plan.device.name}", loc="left", fontsize=11)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(fontsize=8, frameon=False, ncols=6, loc="upper left", bbox_to_anchor=(0, -0.22 - 0.6 / count))
+        figure.legend(fontsize=8, frameon=False, ncols=7, loc="outside lower center")
