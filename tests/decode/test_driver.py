@@ -68,7 +68,8 @@ def test_settings_that_an_engine_lacks_are_refused():
             return [[] for _ in sources]
 
     assert decode(Other(), [[3]]) == [[]]
-    for setting in ({"no_repeat_ngram_size": 2}, {"min_length": 3}, {"repetition_penalty": 1.2}, {"stop": ["a"]}):
+    assert decode(Other(), [[3]], DecodeConfig(min_length=3)) == [[]]  # which it keeps to itself
+    for setting in ({"no_repeat_ngram_size": 2}, {"repetition_penalty": 1.2}, {"stop": ["a"]}):
         with pytest.raises(UserError, match="this engine has no"):
             decode(Other(), [[3]], DecodeConfig(**setting))
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters, Labels, Words
 from headwise.vision.pixels import Pixels
 
+collect_ignore = [] if find_spec("ray") else ["ray_cluster.py"]  # of `make test-ray`, which installs it
 LETTERS = "abcdefghijklmnopqrstuvwxyz <>.,\n"
 TASKS: dict[str, dict[str, Any]] = {
     "lm": {"task": "language-model", "model": "gpt-tiny"},

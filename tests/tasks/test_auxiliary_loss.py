@@ -9,7 +9,6 @@ from torch.testing import assert_close
 from transformers import OpenAIGPTConfig, OpenAIGPTDoubleHeadsModel
 
 from headwise.catalog import find
-from headwise.data.collate import collate
 from headwise.data.examples import Examples
 from headwise.errors import UserError
 from headwise.experiment.config import parse_experiment
@@ -23,6 +22,7 @@ from headwise.tasks.regress import Regress, RegressConfig
 from headwise.text.config import LabelsConfig, WordsConfig
 from headwise.text.normalise import Normaliser
 from headwise.text.tokenisers import Tokenisers
+from headwise.train.config import TrainConfig
 from headwise.train.state import LossState
 
 VOCAB, LABELS = 30, 7
@@ -134,9 +134,9 @@ def make_task(task_class, config, labels):
     return task_class(config, tokenisers)
 
 
-def make_batch():
+def make_batch(task):
     rows = [([5, 6], [4]), ([4], [5]), ([6, 6, 6], [4])]
-    return collate(Examples.from_rows(rows), np.arange(3))
+    return task.build_batches(Examples.from_rows(rows), 0, TrainConfig(steps=1)).batch(np.arange(3))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_the_loss_is_that_of_the_task_plus_the_weighted_mean_over_tokens(task_cl
     for weight in (0.0, 0.5):
         task = make_task(task_class, config(auxiliary=weight, delimiters=True), ["1", "2"])
         torch.manual_seed(1)
-        built, batch = task.build(model), make_batch()
+        built, batch = task.build(model), make_batch(task)
         losses[weight] = task.loss(built, batch, LossState())
     _, language_model = built(batch.source, language_model=True)
     assert int(language_model.count) == (2 + 1 + 3) + 3

@@ -99,7 +99,7 @@ def test_a_resumed_run_is_bit_for_bit_that_of_one_go(tmp_path, strategy):
 def test_it_learns(tmp_path):
     """A pole is balanced for longer than by chance, about 20 steps."""
     model, strategy = {"kind": "recurrent-policy", "hidden": 4}, {"population": 16, "sigma": 1.0}
-    tables = describe({"name": "CartPole-v1"}, model, strategy, steps=9, validate_every=3)
+    tables = describe({"name": "CartPole-v1"}, model, strategy, steps=18, validate_every=3)
     run = train(tables, tmp_path)
     assert run.state["best"]["name"] == "return" and run.state["best"]["value"] > 50
     (score,) = headwise.load(run.path).evaluate().scores
