@@ -1,5 +1,6 @@
 """A studio on a free port over small runs."""
 
+import asyncio
 import socket
 import threading
 import time
@@ -77,6 +78,10 @@ class Studio(uvicorn.Server):
             await super().serve(sockets)
         finally:
             await self.pool.stop()
+            # a browser may have connected while the server stopped; the end of a process would close that connection
+            for connection in list(self.server_state.connections):
+                connection.transport.abort()
+            await asyncio.sleep(0.05)
 
 
 @contextmanager
