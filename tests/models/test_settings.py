@@ -1,10 +1,12 @@
 """Every setting of every model, changed to another legal value: it is built and runs, or is refused in a sentence."""
 
+import tomllib
 import zlib
 from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
+import tomli_w
 import torch
 
 from headwise.blocks.stack import count_parameters
@@ -100,3 +102,13 @@ def test_t5_with_a_narrow_table_learns(name: str, task: str) -> None:
     loss.total.backward()
     tables = {tuple(p.shape) for p in model.parameters() if p.shape[0] == 16 and p.dim() == 2}
     assert tables == {(16, 8)} and all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_settings_of_every_size_can_be_written_to_a_run(name):
+    """TOML has no null."""
+    entry = CATALOG[name]
+    for size in entry.sizes:
+        config = entry.configure(size)
+        written = tomllib.loads(tomli_w.dumps(config.model_dump(mode="json")))
+        assert validate(type(config), written) == config

@@ -197,13 +197,13 @@ class ConvolutionBranchesConfig(PartConfig):
 
     kind: Literal["conv_branches"] = "conv_branches"
     branches: tuple[BranchConfig, ...] = ()
-    out: BranchConfig | None = None
+    out: BranchConfig | Literal[""] = ""  # TOML has no null
 
     @model_validator(mode="after")
     def _check(self) -> ConvolutionBranchesConfig:
-        if bool(self.branches) != (self.out is not None):
+        if bool(self.branches) != bool(self.out):
             raise ValueError("`branches` and `out` belong together; set both or leave both out")
-        if self.out is not None and all(branch.kernel == 1 for branch in (*self.branches, self.out)):
+        if self.out and all(branch.kernel == 1 for branch in (*self.branches, self.out)):
             raise ValueError("kernels of one token mix no tokens; use 'mlp', or a longer kernel")
         return self
 
