@@ -208,9 +208,9 @@ def trace_step(
     device = OnDevice(getattr(torch, precision), recorder)
     inputs = make_inputs(model, rows, length)
     try:
-        # the number of masked tokens is unknown on the meta device: assume all
-        all_masked = torch.fx.experimental._config.patch(meta_nonzero_assume_all_nonzero=True)  # type: ignore[attr-defined]
-        with all_masked, device, recorder:
+        # how many tokens an adaptive softmax finds in a cluster is unknown on the meta device: assume all
+        all_tokens = torch.fx.experimental._config.patch(meta_nonzero_assume_all_nonzero=True)  # type: ignore[attr-defined]
+        with all_tokens, device, recorder:
             total = model(*inputs, labels=inputs[-1]).total
             # what `total.backward()` calls; that is a function of tensors, during which modes for functions are off,
             # but layers that are recomputed need this one
