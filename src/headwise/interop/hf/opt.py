@@ -56,7 +56,8 @@ class HfOptConfig(HfTextConfig):
     @model_validator(mode="after")
     def _check_projection(self) -> Self:
         if self.word_embed_proj_dim not in (None, self.hidden_size):
-            message = f"is {self.word_embed_proj_dim}; only hidden_size, {self.hidden_size}, is supported"
+            supported = f"only hidden_size, {self.hidden_size}, is supported"
+            message = f"is {self.word_embed_proj_dim}; {supported}; use transformers for this one"
             raise Problems([(("word_embed_proj_dim",), message)])
         return self
 
